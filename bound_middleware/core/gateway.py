@@ -1,0 +1,371 @@
+"""The one place that decides: a request and the facts about it go in, a verdict comes out.
+
+The rules, in the order in which they are named when several refuse at once:
+
+1. Time that is up refuses everything.
+2. Money, then tokens, then exposure, then iterations: what is settled, held and asked must fit under each
+   ceiling of the session and of every session above it. A ceiling of 0 admits nothing.
+3. A model or tool outside its list, an unknown price where money is bounded, an input or a price above its
+   per-call bound refuse the one call.
+4. A model call may generate ``output_cap`` tokens: the smallest of its per-call bound (4,096 where the
+   specification says nothing), the model's own maximum, and what the remainder pays for. Never less than 1.
+5. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
+   verdict says so (``may_fit_later``): the caller waits, and asks again with ``waited`` set.
+
+Nothing here reads a clock or a store, so the same request and facts give the same verdict for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from .ledger import Chain
+from .limits import DEFAULT_OUTPUT_PER_CALL_TOKENS, Limits, tool_meter
+from .usage import INPUT_TOKENS, ITERATIONS, MODEL_CALLS, NANOUSD, OUTPUT_TOKENS, TOKENS, TOOL_CALLS, Amounts
+
+Kind = Literal["model_call", "tool_call", "charge"]
+PER_MILLION = 1_000_000
+
+#: Which reason is named first when several limits are reached together.
+STOP_REASONS = (
+    "deadline",
+    "cost_budget",
+    "token_budget",
+    "exposure",
+    "iteration_limit",
+    "model_call_cost",
+    "tool_call_cost",
+    "model_call_deadline",
+    "tool_call_deadline",
+    "idle",
+    "truncated",
+    "no_progress",
+    "consecutive_failures",
+    "usage_missing",
+    "unpriced_model",
+    "tool_refused",
+    "data_scope",
+    "approval_rejected",
+    "approver_failed",
+    "gate_unsatisfied",
+    "retries_exhausted",
+    "replans_exhausted",
+    "rolled_back",
+    "cancelled",
+    "approval_expired",
+    "handoff_limit",
+    "spawn_limit",
+    "model_not_allowed",
+    "input_per_call",
+)
+_RANK = {reason: i for i, reason in enumerate(STOP_REASONS)}
+_REASON_OF_METER = {
+    NANOUSD: "cost_budget",
+    TOKENS: "token_budget",
+    INPUT_TOKENS: "token_budget",
+    OUTPUT_TOKENS: "token_budget",
+    ITERATIONS: "iteration_limit",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody wants to do. ``id`` is made of the framework's ids.
+
+    For a model call ``input_tokens`` is an upper estimate, ``output_max_tokens`` the model's own maximum per
+    generation (``None``: it states none) and ``generations`` how many it returns. For a charge ``amounts`` is
+    what is to be booked.
+    """
+
+    kind: Kind
+    id: str
+    name: str = ""
+    agent: str = ""
+    input_tokens: int = 0
+    output_max_tokens: int | None = None
+    generations: int = 1
+    amounts: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """One ceiling of one account of the chain, and what is under it."""
+
+    account_id: str
+    meter: str
+    limit: int
+    settled: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known at the moment of asking.
+
+    ``elapsed_ms`` is the time that the session has been active. ``input_nanousd`` is the most that the input
+    costs and ``output_nanousd_per_mtok`` the price of output; for a tool ``price_nanousd`` is the price of one
+    call; ``None`` is an unknown price. ``waited`` says that waiting for open holds is over.
+    """
+
+    elapsed_ms: int = 0
+    balances: tuple[Balance, ...] = ()
+    input_nanousd: int | None = 0
+    output_nanousd_per_mtok: int = 0
+    price_nanousd: int | None = 0
+    waited: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """One bound that does not let the request pass. Numbers are in the unit of the axis."""
+
+    stop_reason: str
+    axis: str
+    limit: int | None = None
+    used: int | None = None
+    held: int | None = None
+    asked: int | None = None
+    account_id: str = ""
+    may_fit_later: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What may be done.
+
+    ``amounts`` is what to hold when allowed; ``output_cap_tokens`` what one generation may produce (``None``:
+    not bounded) and ``cap_reason`` the bound that set it; ``time_ms`` how long the call may take and
+    ``time_reason`` the bound that set that. ``breaches`` are in the order in which they are named.
+    """
+
+    kind: Literal["allow", "refuse"]
+    amounts: Amounts = field(default_factory=dict)
+    output_cap_tokens: int | None = None
+    cap_reason: str | None = None
+    time_ms: int | None = None
+    time_reason: str | None = None
+    breaches: tuple[Breach, ...] = ()
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self.breaches[0].stop_reason if self.breaches else None
+
+    @property
+    def may_fit_later(self) -> bool:
+        """Whether nothing but open holds stands in the way."""
+        return bool(self.breaches) and all(b.may_fit_later for b in self.breaches)
+
+
+def decide(request: Request, facts: Facts, limits: Limits) -> Verdict:
+    """The verdict on one request. Pure; raises nothing for any well-formed request."""
+    return _DECIDERS[request.kind](request, facts, limits)
+
+
+def balances_of(chain: Chain) -> tuple[Balance, ...]:
+    """Every ceiling of a chain of accounts, from the root down."""
+    return tuple(
+        Balance(account_id=a.id, meter=m, limit=n, settled=a.settled.get(m, 0), held=a.held.get(m, 0))
+        for a in chain
+        for m, n in a.ceilings.items()
+    )
+
+
+def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
+    breaches = _time_breaches(facts, limits)
+    if limits.models is not None and request.name not in limits.models:
+        breaches.append(Breach(stop_reason="model_not_allowed", axis="models"))
+    if limits.input_per_call_tokens is not None and request.input_tokens > limits.input_per_call_tokens:
+        breaches.append(
+            Breach(
+                stop_reason="input_per_call",
+                axis=INPUT_TOKENS,
+                limit=limits.input_per_call_tokens,
+                asked=request.input_tokens,
+            )
+        )
+    money = limits.bounds_money or any(b.meter == NANOUSD for b in facts.balances)
+    if money and facts.input_nanousd is None:
+        breaches.append(Breach(stop_reason="unpriced_model", axis=NANOUSD))
+
+    input_nanousd, rate, n = facts.input_nanousd or 0, facts.output_nanousd_per_mtok, request.generations
+    iterations = 1 if limits.iteration_unit in ("model_call", "action") else 0
+
+    def amounts(output_cap: int) -> dict[str, int]:
+        output = output_cap * n
+        held = {
+            MODEL_CALLS: 1,
+            TOKENS: request.input_tokens + output,
+            INPUT_TOKENS: request.input_tokens,
+            OUTPUT_TOKENS: output,
+            NANOUSD: input_nanousd + _cost(output, rate),
+        }
+        return {ITERATIONS: iterations, **held} if iterations else held
+
+    least = amounts(1)
+    per_call = limits.per_model_call_nanousd
+    if per_call is not None and not breaches and (per_call == 0 or least[NANOUSD] > per_call):
+        breaches.append(
+            Breach(stop_reason="model_call_cost", axis=NANOUSD, limit=per_call, asked=least[NANOUSD])
+        )
+    breaches += _balance_breaches(least, facts)
+    if breaches:
+        return _refuse(breaches)
+
+    def cap(used: Callable[[Balance], int]) -> tuple[int | None, str | None]:
+        """The output cap with ``used`` taken off each ceiling, and the bound that sets it."""
+        rooms: list[tuple[int, str]] = []
+        if request.output_max_tokens is not None:
+            rooms.append((request.output_max_tokens, "model"))
+        if limits.output_per_call_tokens is not None:
+            rooms.append((limits.output_per_call_tokens, "output_per_call"))
+        elif money or any(b.meter in (TOKENS, OUTPUT_TOKENS) for b in facts.balances):
+            rooms.append((DEFAULT_OUTPUT_PER_CALL_TOKENS, "output_per_call"))
+        if per_call is not None and rate:
+            rooms.append(((per_call - input_nanousd) * PER_MILLION // rate // n, "model_call_cost"))
+        for b in facts.balances:
+            room = b.limit - used(b)
+            if b.meter == NANOUSD and rate:
+                rooms.append(((room - input_nanousd) * PER_MILLION // rate // n, "cost_budget"))
+            elif b.meter == TOKENS:
+                rooms.append(((room - request.input_tokens) // n, "token_budget"))
+            elif b.meter == OUTPUT_TOKENS:
+                rooms.append((room // n, "token_budget"))
+        return min(rooms, key=lambda r: (r[0], _RANK.get(r[1], -1))) if rooms else (None, None)
+
+    now, reason = cap(lambda b: b.settled + b.held)
+    later, _ = cap(lambda b: b.settled)
+    if now is not None and now < 1:
+        breaches = [Breach(stop_reason="token_budget", axis=OUTPUT_TOKENS, limit=now, asked=1)]
+        return _refuse(breaches)
+    if now is not None and later is not None and now < later and not facts.waited:
+        return _refuse(
+            [Breach(stop_reason=reason or "", axis=OUTPUT_TOKENS, limit=now, asked=later, may_fit_later=True)]
+        )
+    time_ms, time_reason = _time_left(facts, limits, limits.per_model_call_ms, "model_call_deadline")
+    return Verdict(
+        kind="allow",
+        amounts=amounts(now or 0),
+        output_cap_tokens=now,
+        cap_reason=reason,
+        time_ms=time_ms,
+        time_reason=time_reason,
+    )
+
+
+def _tool_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
+    breaches = _time_breaches(facts, limits)
+    listed = limits.tools is None or request.name in limits.tools
+    if not listed or request.name in limits.forbidden_tools:
+        breaches.append(Breach(stop_reason="tool_refused", axis="tools"))
+    money = limits.bounds_money or any(b.meter == NANOUSD for b in facts.balances)
+    price = facts.price_nanousd
+    if money and price is None:
+        breaches.append(Breach(stop_reason="tool_refused", axis=NANOUSD))
+    per_call = limits.per_tool_call_nanousd
+    if per_call is not None and price is not None and price > per_call:
+        breaches.append(Breach(stop_reason="tool_call_cost", axis=NANOUSD, limit=per_call, asked=price))
+    amounts = {TOOL_CALLS: 1, tool_meter(request.name): 1}
+    if price:
+        amounts[NANOUSD] = price
+    if limits.iteration_unit in ("tool_call", "action"):
+        amounts[ITERATIONS] = 1
+    breaches += _balance_breaches(amounts, facts)
+    if breaches:
+        return _refuse(breaches)
+    time_ms, time_reason = _time_left(facts, limits, limits.per_tool_call_ms, "tool_call_deadline")
+    return Verdict(kind="allow", amounts=amounts, time_ms=time_ms, time_reason=time_reason)
+
+
+def _charge(request: Request, facts: Facts, limits: Limits) -> Verdict:
+    breaches = _time_breaches(facts, limits)
+    money = limits.bounds_money or any(b.meter == NANOUSD for b in facts.balances)
+    if money and facts.price_nanousd is None:
+        breaches.append(Breach(stop_reason="unpriced_model", axis=NANOUSD))
+    breaches += _balance_breaches(request.amounts, facts)
+    return _refuse(breaches) if breaches else Verdict(kind="allow", amounts=dict(request.amounts))
+
+
+_DECIDERS: dict[str, Callable[[Request, Facts, Limits], Verdict]] = {
+    "model_call": _model_call,
+    "tool_call": _tool_call,
+    "charge": _charge,
+}
+
+
+def breach_of(balance: Balance, asked: int) -> Breach | None:
+    """The breach that asking for so much would be, if any."""
+    used = balance.settled + balance.held
+    if balance.limit != 0 and used + asked <= balance.limit:
+        return None
+    return Breach(
+        stop_reason=reason_of_meter(balance.meter),
+        axis=balance.meter,
+        limit=balance.limit,
+        used=balance.settled,
+        held=balance.held,
+        asked=asked,
+        account_id=balance.account_id,
+        may_fit_later=balance.limit > 0 and balance.settled + asked <= balance.limit,
+    )
+
+
+def reason_of_meter(meter: str) -> str:
+    """The stop reason of a ceiling on a meter; the limit on one tool's calls refuses that tool alone."""
+    if meter.startswith("exposure:"):
+        return "exposure"
+    return _REASON_OF_METER.get(meter, "tool_refused")
+
+
+def in_order(reasons: Iterable[str]) -> list[str]:
+    """Stop reasons in the order in which they are named, each once."""
+    return sorted(set(reasons), key=lambda r: _RANK.get(r, len(_RANK)))
+
+
+def _balance_breaches(amounts: Amounts, facts: Facts) -> list[Breach]:
+    found = (breach_of(b, amounts[b.meter]) for b in facts.balances if b.meter in amounts)
+    return [breach for breach in found if breach is not None]
+
+
+def _time_breaches(facts: Facts, limits: Limits) -> list[Breach]:
+    limit = limits.wall_clock_ms
+    if limit is None or facts.elapsed_ms < limit:
+        return []
+    return [Breach(stop_reason="deadline", axis="time_ms", limit=limit, used=facts.elapsed_ms)]
+
+
+def _time_left(
+    facts: Facts, limits: Limits, per_call_ms: int | None, reason: str
+) -> tuple[int | None, str | None]:
+    rooms = [] if per_call_ms is None else [(per_call_ms, reason)]
+    if limits.wall_clock_ms is not None:
+        rooms.append((limits.wall_clock_ms - facts.elapsed_ms, "deadline"))
+    return min(rooms) if rooms else (None, None)
+
+
+def _refuse(breaches: list[Breach]) -> Verdict:
+    order = sorted(breaches, key=lambda b: _RANK.get(b.stop_reason, len(_RANK)))
+    return Verdict(kind="refuse", breaches=tuple(order))
+
+
+def _cost(tokens: int, nanousd_per_mtok: int) -> int:
+    """The price of so many tokens, rounded up to a whole nano-dollar."""
+    return -(-tokens * nanousd_per_mtok // PER_MILLION)
+
+
+def as_dict(value: Any) -> Any:
+    """A request, facts or verdict as plain JSON values; fields at their default are left out."""
+    defaults = _DEFAULTS.get(type(value))
+    if defaults is not None:
+        pairs = ((name, getattr(value, name), default) for name, default in defaults)
+        return {k: as_dict(v) for k, v, d in pairs if not (type(v) is type(d) and v == d)}
+    if isinstance(value, tuple):
+        return [as_dict(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+_DEFAULTS: dict[type, tuple[tuple[str, Any], ...]] = {
+    kind: tuple((f.name, {} if f.default_factory is dict else f.default) for f in fields(kind))
+    for kind in (Request, Facts, Balance, Breach, Verdict)
+}
