@@ -206,9 +206,7 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     least = amounts(1)
     per_call = limits.per_model_call_nanousd
     if per_call is not None and not breaches and (per_call == 0 or least[NANOUSD] > per_call):
-        breaches.append(
-            Breach(stop_reason="model_call_cost", axis=NANOUSD, limit=per_call, asked=least[NANOUSD])
-        )
+        breaches.append(Breach(stop_reason="model_call_cost", axis=NANOUSD, limit=per_call, asked=least[NANOUSD]))
     breaches += _balance_breaches(least, facts)
     if breaches:
         return _refuse(breaches)
@@ -335,9 +333,7 @@ def _time_breaches(facts: Facts, limits: Limits) -> list[Breach]:
     return [Breach(stop_reason="deadline", axis="time_ms", limit=limit, used=facts.elapsed_ms)]
 
 
-def _time_left(
-    facts: Facts, limits: Limits, per_call_ms: int | None, reason: str
-) -> tuple[int | None, str | None]:
+def _time_left(facts: Facts, limits: Limits, per_call_ms: int | None, reason: str) -> tuple[int | None, str | None]:
     rooms = [] if per_call_ms is None else [(per_call_ms, reason)]
     if limits.wall_clock_ms is not None:
         rooms.append((limits.wall_clock_ms - facts.elapsed_ms, "deadline"))

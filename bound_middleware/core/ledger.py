@@ -15,10 +15,30 @@ a refused operation returns a ``Shortfall`` and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from .usage import ESTIMATED_CALLS, Amounts, added, subtracted
+
+__all__ = [
+    "Account",
+    "Chain",
+    "Hold",
+    "Labels",
+    "Line",
+    "Settlement",
+    "Shortfall",
+    "added",
+    "admit",
+    "available",
+    "expired_amounts",
+    "is_due",
+    "late_amounts",
+    "release",
+    "remaining",
+    "settle",
+    "shortfalls",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +162,7 @@ def settle(chain: Chain, held: Amounts, used: Amounts) -> tuple[Chain, dict[str,
     """The chain with ``held`` taken off and ``used`` booked, and the overrun by meter."""
     overrun = {m: n - held.get(m, 0) for m, n in used.items() if m in held and n > held[m]}
     return (
-        tuple(
-            replace(a, held=subtracted(a.held, held), settled=added(a.settled, used)) for a in chain
-        ),
+        tuple(replace(a, held=subtracted(a.held, held), settled=added(a.settled, used)) for a in chain),
         overrun,
     )
 
@@ -167,10 +185,3 @@ def late_amounts(booked: Amounts, used: Amounts) -> dict[str, int]:
 def is_due(hold: Hold, now_ms: int) -> bool:
     """Whether a hold has expired at ``now_ms`` (inclusive)."""
     return hold.expires_ms is not None and now_ms >= hold.expires_ms
-
-
-def merged(lines: Iterable[Line], extra: Line) -> tuple[Line, ...]:
-    """The lines with ``extra`` added to the one of the same labels."""
-    found: dict[Labels, Amounts] = {line.labels: line.amounts for line in lines}
-    found[extra.labels] = added(found.get(extra.labels, {}), extra.amounts)
-    return tuple(Line(labels=k, amounts=v) for k, v in found.items())

@@ -112,7 +112,10 @@ def count(value: Any, key: str) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise SpecError(
-            f"{value!r} is not a whole number of at least 0", key=key, value=value, allowed="0, 1, 2, ... (None: not bounded)"
+            f"{value!r} is not a whole number of at least 0",
+            key=key,
+            value=value,
+            allowed="0, 1, 2, ... (None: not bounded)",
         )
     return value
 
