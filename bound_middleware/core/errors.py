@@ -93,7 +93,8 @@ class BoundExceeded(BoundError):
             numbers = [f"limit {self.limit}"]
             numbers += [f"{k} {v}" for k, v in (("used", self.used), ("held", self.held)) if v is not None]
             numbers += [f"asked {self.asked}"] if self.asked is not None else []
-            text += f" ({self.axis}: {', '.join(numbers)})"
+            axis = f"{self.axis}: " if self.axis else ""
+            text += f" ({axis}{', '.join(numbers)})"
         return f"{text}: {self.note}" if self.note else text
 
 

@@ -71,6 +71,8 @@ EVENT_NAMES = frozenset(
     }
 )
 GENESIS = "0" * 64
+#: The fields without a default: written even when they are 0 or empty.
+_REQUIRED = frozenset({"seq", "name", "at_ms", "session_id", "fingerprint"})
 
 
 def breach_event(stop_reason: str) -> str:
@@ -110,9 +112,9 @@ class TraceEvent:
             raise SpecError(f"{self.name!r} is not the name of an event", key="name", value=self.name)
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields that are not empty, in order."""
+        """The required fields and all others that are not empty, in order."""
         pairs = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return {k: v for k, v in pairs if v not in ("", {}, False)}
+        return {k: v for k, v in pairs if v or k in _REQUIRED}
 
 
 def event_from(values: Mapping[str, Any]) -> TraceEvent:
@@ -144,13 +146,17 @@ def verify(events: Sequence[TraceEvent], prev_hash: str = GENESIS) -> str:
 
     Raises:
         TraceError: an event was changed, removed, added or moved; ``index`` is the first that does not fit.
+            A trace that lost its end verifies: compare the hash with one that was kept elsewhere.
     """
     for index, event in enumerate(events):
         if event.prev_hash != prev_hash:
             raise TraceError(
                 "does not follow the event before it", index=index, recorded=event.prev_hash, recomputed=prev_hash
             )
-        prev_hash = digest(event)
+        try:
+            prev_hash = digest(event)
+        except (TypeError, ValueError) as problem:
+            raise TraceError(f"cannot be read: {problem!r}", index=index) from problem
         if event.hash != prev_hash:
             raise TraceError("was changed", index=index, recorded=event.hash, recomputed=prev_hash)
     return prev_hash
@@ -161,19 +167,23 @@ def replay(events: Iterable[TraceEvent]) -> tuple[dict[str, Any], ...]:
 
     Raises:
         TraceError: a recorded verdict is not, byte for byte, the one that the rules give; or a call comes
-            before the ``session_opened`` event that holds its limits.
+            before the ``session_opened`` event that holds its limits; or an event is not one that could
+            have been written.
     """
     limits: dict[str, Limits] = {}
     verdicts = []
     for index, event in enumerate(events):
-        if event.name == "session_opened":
-            limits[event.session_id] = limits_from(event.detail["limits"])
-        if not event.request:
-            continue
-        if event.session_id not in limits:
-            raise TraceError("no limits are recorded for its session", index=index)
-        request, facts = request_from(event.request), facts_from(event.facts)
-        verdict: dict[str, Any] = as_dict(decide(request, facts, limits[event.session_id]))
+        try:
+            if event.name == "session_opened":
+                limits[event.session_id] = limits_from(event.detail["limits"])
+            if not event.request:
+                continue
+            if event.session_id not in limits:
+                raise TraceError("no limits are recorded for its session", index=index)
+            request, facts = request_from(event.request), facts_from(event.facts)
+            verdict: dict[str, Any] = as_dict(decide(request, facts, limits[event.session_id]))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as problem:
+            raise TraceError(f"cannot be read: {problem!r}", index=index) from problem
         if event.verdict and canonical_bytes(verdict) != canonical_bytes(event.verdict):
             raise TraceError("replays differently", index=index, recorded=event.verdict, recomputed=verdict)
         verdicts.append(verdict)

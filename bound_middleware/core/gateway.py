@@ -6,7 +6,7 @@ The rules, in the order in which they are named when several refuse at once:
 2. Money, then tokens, then exposure, then iterations: what is settled, held and asked must fit under each
    ceiling of the session and of every session above it. A ceiling of 0 admits nothing.
 3. A model or tool outside its list, an unknown price where money is bounded, an input or a price above its
-   per-call bound refuse the one call.
+   per-call bound refuse the one call. A per-call bound of 0, also one of time, refuses every call.
 4. A model call may generate ``output_cap`` tokens: the smallest of its per-call bound (4,096 where the
    specification says nothing), the model's own maximum, and what the remainder pays for. Never less than 1.
 5. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
@@ -163,6 +163,27 @@ def decide(request: Request, facts: Facts, limits: Limits) -> Verdict:
     return _DECIDERS[request.kind](request, facts, limits)
 
 
+def more_output(balances: tuple[Balance, ...], output_nanousd_per_mtok: int, wanted_tokens: int) -> int:
+    """How many more output tokens an open call may hold, at most ``wanted_tokens``; 0 when there is no room.
+
+    For calls whose output is metered but not capped by the provider: they hold a default first, and ask for
+    more while they run.
+    """
+    rooms = [wanted_tokens]
+    for b in balances:
+        room = b.limit - b.settled - b.held
+        if b.meter in (TOKENS, OUTPUT_TOKENS):
+            rooms.append(room)
+        elif b.meter == NANOUSD and output_nanousd_per_mtok:
+            rooms.append(room * PER_MILLION // output_nanousd_per_mtok)
+    return max(0, min(rooms))
+
+
+def output_amounts(tokens: int, output_nanousd_per_mtok: int) -> dict[str, int]:
+    """What so many output tokens move."""
+    return {TOKENS: tokens, OUTPUT_TOKENS: tokens, NANOUSD: _cost(tokens, output_nanousd_per_mtok)}
+
+
 def balances_of(chain: Chain) -> tuple[Balance, ...]:
     """Every ceiling of a chain of accounts, from the root down."""
     return tuple(
@@ -173,10 +194,10 @@ def balances_of(chain: Chain) -> tuple[Balance, ...]:
 
 
 def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
-    breaches = _time_breaches(facts, limits)
+    breaches = _time_breaches(facts, limits, limits.per_model_call_ms, "model_call_deadline")
     if limits.models is not None and request.name not in limits.models:
         breaches.append(Breach(stop_reason="model_not_allowed", axis="models"))
-    if limits.input_per_call_tokens is not None and request.input_tokens > limits.input_per_call_tokens:
+    if _over(limits.input_per_call_tokens, request.input_tokens):
         breaches.append(
             Breach(
                 stop_reason="input_per_call",
@@ -205,8 +226,11 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
 
     least = amounts(1)
     per_call = limits.per_model_call_nanousd
-    if per_call is not None and not breaches and (per_call == 0 or least[NANOUSD] > per_call):
+    if _over(per_call, least[NANOUSD]):
         breaches.append(Breach(stop_reason="model_call_cost", axis=NANOUSD, limit=per_call, asked=least[NANOUSD]))
+    for most in (request.output_max_tokens, limits.output_per_call_tokens):
+        if most is not None and most < 1:
+            breaches.append(Breach(stop_reason="token_budget", axis=OUTPUT_TOKENS, limit=most, asked=1))
     breaches += _balance_breaches(least, facts)
     if breaches:
         return _refuse(breaches)
@@ -234,9 +258,6 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
 
     now, reason = cap(lambda b: b.settled + b.held)
     later, _ = cap(lambda b: b.settled)
-    if now is not None and now < 1:
-        breaches = [Breach(stop_reason="token_budget", axis=OUTPUT_TOKENS, limit=now, asked=1)]
-        return _refuse(breaches)
     if now is not None and later is not None and now < later and not facts.waited:
         return _refuse(
             [Breach(stop_reason=reason or "", axis=OUTPUT_TOKENS, limit=now, asked=later, may_fit_later=True)]
@@ -253,16 +274,15 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
 
 
 def _tool_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
-    breaches = _time_breaches(facts, limits)
+    breaches = _time_breaches(facts, limits, limits.per_tool_call_ms, "tool_call_deadline")
     listed = limits.tools is None or request.name in limits.tools
     if not listed or request.name in limits.forbidden_tools:
         breaches.append(Breach(stop_reason="tool_refused", axis="tools"))
-    money = limits.bounds_money or any(b.meter == NANOUSD for b in facts.balances)
-    price = facts.price_nanousd
+    price, per_call = facts.price_nanousd, limits.per_tool_call_nanousd
+    money = limits.bounds_money or per_call is not None or any(b.meter == NANOUSD for b in facts.balances)
     if money and price is None:
         breaches.append(Breach(stop_reason="tool_refused", axis=NANOUSD))
-    per_call = limits.per_tool_call_nanousd
-    if per_call is not None and price is not None and price > per_call:
+    if _over(per_call, price or 0):
         breaches.append(Breach(stop_reason="tool_call_cost", axis=NANOUSD, limit=per_call, asked=price))
     amounts = {TOOL_CALLS: 1, tool_meter(request.name): 1}
     if price:
@@ -294,8 +314,7 @@ _DECIDERS: dict[str, Callable[[Request, Facts, Limits], Verdict]] = {
 
 def breach_of(balance: Balance, asked: int) -> Breach | None:
     """The breach that asking for so much would be, if any."""
-    used = balance.settled + balance.held
-    if balance.limit != 0 and used + asked <= balance.limit:
+    if not _over(balance.limit, balance.settled + balance.held + asked):
         return None
     return Breach(
         stop_reason=reason_of_meter(balance.meter),
@@ -326,11 +345,19 @@ def _balance_breaches(amounts: Amounts, facts: Facts) -> list[Breach]:
     return [breach for breach in found if breach is not None]
 
 
-def _time_breaches(facts: Facts, limits: Limits) -> list[Breach]:
-    limit = limits.wall_clock_ms
-    if limit is None or facts.elapsed_ms < limit:
-        return []
-    return [Breach(stop_reason="deadline", axis="time_ms", limit=limit, used=facts.elapsed_ms)]
+def _time_breaches(
+    facts: Facts, limits: Limits, per_call_ms: int | None = None, per_call_reason: str = ""
+) -> list[Breach]:
+    times = (
+        ("deadline", limits.wall_clock_ms, facts.elapsed_ms),
+        (per_call_reason, per_call_ms, 0),
+        ("idle", limits.idle_ms, 0),
+    )
+    return [
+        Breach(stop_reason=reason, axis="time_ms", limit=limit, used=used)
+        for reason, limit, used in times
+        if limit is not None and used >= limit
+    ]
 
 
 def _time_left(facts: Facts, limits: Limits, per_call_ms: int | None, reason: str) -> tuple[int | None, str | None]:
@@ -343,6 +370,10 @@ def _time_left(facts: Facts, limits: Limits, per_call_ms: int | None, reason: st
 def _refuse(breaches: list[Breach]) -> Verdict:
     order = sorted(breaches, key=lambda b: _RANK.get(b.stop_reason, len(_RANK)))
     return Verdict(kind="refuse", breaches=tuple(order))
+
+
+def _over(limit: int | None, asked: int) -> bool:
+    return limit is not None and (limit == 0 or asked > limit)
 
 
 def _cost(tokens: int, nanousd_per_mtok: int) -> int:

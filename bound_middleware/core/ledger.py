@@ -7,7 +7,7 @@ The rules:
 3. An account whose ceiling is 0 admits nothing that touches that meter.
 4. Settling replaces a hold by what was used. When more was used than held, the rest is recorded exactly, even
    over the ceiling; the account then admits nothing more on that meter (the latch is the arithmetic itself).
-5. Settled amounts never go down.
+5. Settled amounts never go down: an amount that is not a whole number of at least 0 is a ``SpecError``.
 
 A chain is the tuple of accounts from the root to the account that was asked for. Functions return new values;
 a refused operation returns a ``Shortfall`` and changes nothing.
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from .usage import ESTIMATED_CALLS, Amounts, added, subtracted
+from .usage import ESTIMATED_CALLS, Amounts, added, count, subtracted
 
 __all__ = [
     "Account",
@@ -152,6 +152,7 @@ def remaining(chain: Chain, meter: str) -> int | None:
 
 def admit(chain: Chain, amounts: Amounts) -> Chain | Shortfall:
     """The chain with ``amounts`` held on every account, or the first shortfall from the root."""
+    _check(amounts)
     short = shortfalls(chain, amounts)
     if short:
         return short[0]
@@ -160,6 +161,7 @@ def admit(chain: Chain, amounts: Amounts) -> Chain | Shortfall:
 
 def settle(chain: Chain, held: Amounts, used: Amounts) -> tuple[Chain, dict[str, int]]:
     """The chain with ``held`` taken off and ``used`` booked, and the overrun by meter."""
+    _check(used)
     overrun = {m: n - held.get(m, 0) for m, n in used.items() if m in held and n > held[m]}
     return (
         tuple(replace(a, held=subtracted(a.held, held), settled=added(a.settled, used)) for a in chain),
@@ -185,3 +187,8 @@ def late_amounts(booked: Amounts, used: Amounts) -> dict[str, int]:
 def is_due(hold: Hold, now_ms: int) -> bool:
     """Whether a hold has expired at ``now_ms`` (inclusive)."""
     return hold.expires_ms is not None and now_ms >= hold.expires_ms
+
+
+def _check(amounts: Amounts) -> None:
+    for meter, amount in amounts.items():
+        count(amount, meter)

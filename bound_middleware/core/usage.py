@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 from .errors import SpecError
 
 NANOUSD_PER_USD = 1_000_000_000
-#: Above a trillion dollars a number is a mistake, and 64-bit columns of a database come near.
+#: Above a billion dollars a number is a mistake, and 64-bit columns of a database come near.
 MAX_USD = 1_000_000_000
+#: Amounts are converted in this context alone: the caller's may round, and here a lost digit raises.
+_EXACT = Context(prec=60, traps=[Inexact, InvalidOperation])
 
 Amounts = Mapping[str, int]
 """Non-negative integers by meter name: what a hold asks, or what a call used."""
@@ -31,6 +33,7 @@ NANOUSD = "nanousd"
 MODEL_CALLS = "model_calls"
 TOOL_CALLS = "tool_calls"
 ESTIMATED_CALLS = "estimated_calls"
+UNPRICED_CALLS = "unpriced_calls"
 ACTIVE_MS = "active_ms"
 
 
@@ -135,12 +138,12 @@ def nanousd(value: Any, key: str = "usd") -> int:
         raise SpecError(f"{value!r} is not an amount of money", key=key, value=value, allowed=allowed) from None
     if not amount.is_finite() or amount < 0 or amount > MAX_USD:
         raise SpecError(f"{value!r} is out of range", key=key, value=value, allowed=allowed)
-    scaled = amount * NANOUSD_PER_USD
-    if scaled != scaled.to_integral_value():
-        raise SpecError(f"{value!r} is finer than a nano-dollar", key=key, value=value, allowed=allowed)
-    return int(scaled)
+    try:
+        return int(_EXACT.to_integral_exact(_EXACT.multiply(amount, NANOUSD_PER_USD)))
+    except Inexact:
+        raise SpecError(f"{value!r} is finer than a nano-dollar", key=key, value=value, allowed=allowed) from None
 
 
 def usd(amount_nanousd: int) -> Decimal:
     """The exact amount in USD, without trailing zeros beyond what is needed."""
-    return Decimal(amount_nanousd).scaleb(-9).normalize() + Decimal(0)
+    return _EXACT.add(_EXACT.normalize(_EXACT.scaleb(amount_nanousd, -9)), 0)

@@ -1,1 +1,22 @@
+"""Adapters for LangChain: a bounded model, a callback, an agent middleware. They translate; the core decides."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .callback import BoundCallback
+    from .middleware import BoundMiddleware
+    from .model import bound_model
+
+__all__ = ["BoundCallback", "BoundMiddleware", "bound_model"]
+
+_HOMES = {"BoundCallback": "callback", "BoundMiddleware": "middleware", "bound_model": "model"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

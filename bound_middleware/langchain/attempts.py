@@ -1,0 +1,383 @@
+"""The flows of a bounded model: admit, call the provider, meter, close, settle, and try again where allowed.
+
+Each attempt that is sent is one model call. What the client library would have retried on its own is retried
+here, so that every attempt is admitted and counted.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+
+from ..core.errors import BoundExceeded
+from ..metering import call_settings, providers
+from ..metering.tokens import counter_for
+from ..session.flow import Call, Effect, Emit, Flow, Op, Sleep
+from ..session.model_call import Billing, How, ModelCall, ModelRequest
+from ..session.session import BoundSession
+from . import messages as texts
+from .errors import bubbling
+
+#: The first pause between attempts, doubled each time, as the clients of OpenAI and Anthropic do.
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 8_000
+
+
+class Attempts:
+    """All attempts of one call of a bounded model.
+
+    Args:
+        sessions: who bounds the call, from the outermost in.
+        plain: the model in its original class.
+        chat: the messages.
+        kwargs: what the caller passed on.
+        call_id: the run's id where the framework gives one.
+        retries: how often the client library would have tried again on its own.
+    """
+
+    def __init__(
+        self,
+        sessions: tuple[BoundSession, ...],
+        plain: BaseChatModel,
+        chat: list[BaseMessage],
+        stop: list[str] | None,
+        kwargs: dict[str, Any],
+        call_id: str | None,
+        retries: int = 0,
+    ) -> None:
+        self.sessions, self.plain, self.chat, self.stop, self.kwargs = sessions, plain, chat, stop, kwargs
+        self.call_id = call_id or uuid.uuid4().hex
+        self.number = 0
+        caps = (s.limits.attempts_per_call_max for s in sessions)
+        self.most = max(1, min([1 + retries, *(c for c in caps if c is not None)]))
+        self.model_name = providers.model_name_of(plain, kwargs) or type(plain).__name__
+        self.provider = providers.provider_of(plain)
+        self.counter = counter_for(self.model_name, self.provider)
+
+    @property
+    def streams_underneath(self) -> bool:
+        """Whether a call that is not streamed is to be streamed all the same, so that it can be cut."""
+        needed = any(s.limits.bounds_output or s.limits.bounds_call_time for s in self.sessions)
+        return needed and providers.can_stream(self.plain, self.kwargs) and call_settings.streams_faithfully(self.plain)
+
+    def _request(self) -> ModelRequest:
+        extra = {k: v for k, v in self.kwargs.items() if k in ("response_format", "functions", "format")}
+        return ModelRequest(
+            call_id=self.call_id if self.number == 1 else f"{self.call_id}#{self.number}",
+            model=self.model_name,
+            provider=self.provider,
+            counter=self.counter,
+            counted_input_tokens=self.counter.count_input(self.chat, self.kwargs.get("tools") or (), extra or None),
+            output_max_tokens=providers.output_cap_of(self.plain, self.kwargs),
+            generations=providers.generations_of(self.plain, self.kwargs),
+            may_write_cache=call_settings.may_write_cache(self.chat, self.kwargs),
+            service_tier=providers.requested_service_tier(self.plain, self.kwargs),
+            base_url=providers.base_url_of(self.plain),
+            wire_cap=call_settings.caps_output(self.plain),
+        )
+
+    def _admitted(self) -> Flow[ModelCall]:
+        self.number += 1
+        call = ModelCall(self.sessions, self._request())
+        try:
+            yield from call.admit()
+        except BoundExceeded as error:
+            raise (yield from self.told(error)) from None
+        return call
+
+    def told(self, error: BoundExceeded) -> Flow[BoundExceeded]:
+        """The error with the outcome of the innermost session, in the form that passes through graphs."""
+        session = self.sessions[-1]
+        error.outcome = yield Op(lambda: session.outcome, session.ledger.blocking)
+        return bubbling(error)
+
+    def _prepared(self, call: ModelCall) -> Flow[tuple[BaseChatModel, dict[str, Any]]]:
+        """The model and arguments that carry the call's cap and time-out over the wire."""
+        model, kwargs = self.plain, self.kwargs
+        if call.output_cap_tokens is not None:
+            capped = providers.with_output_cap(model, kwargs, call.output_cap_tokens)
+            model, kwargs = capped.model, dict(capped.kwargs)
+            if capped.refuse is not None:
+                yield from call.settle("not_sent")
+                raise (yield from self.told(call.too_small(capped.refuse)))
+        patience = call.patience_s() if call.real_time else None
+        if patience is not None:
+            kwargs = call_settings.with_timeout(model, kwargs, patience[0])
+        return model, kwargs
+
+    # -- not streamed --------------------------------------------------------------------------------------
+
+    def generate(self, run_manager: Any) -> Flow[ChatResult]:
+        """One answer in one piece."""
+        while True:
+            call = yield from self._admitted()
+            model, kwargs = yield from self._prepared(call)
+            try:
+                result: ChatResult = yield Call(
+                    lambda m=model, k=kwargs: m._generate(self.chat, self.stop, run_manager, **k),
+                    lambda m=model, k=kwargs: _in_time(
+                        call, lambda: m._agenerate(self.chat, self.stop, run_manager, **k)
+                    ),
+                )
+            except BaseException as error:  # noqa: BLE001 - settled and raised again
+                yield from self._failed(call, error)
+                continue
+            yield from self._answered(call, result)
+            return result
+
+    def _answered(self, call: ModelCall, result: ChatResult) -> Flow[None]:
+        meter = providers.UsageMeter()
+        truncated, answers, text = False, True, ""
+        for generation in result.generations:
+            message = generation.message
+            info = {**(result.llm_output or {}), **(generation.generation_info or {})}
+            meter.add(message, info)
+            text += texts.output_text(message)
+            answers = answers and not message.tool_calls
+            if providers.stop_reason(message, info).kind == "truncated":
+                truncated = True
+                generation.message = texts.without_tool_calls(message)
+        yield from self._settled(call, "done", meter, truncated=truncated, answers=answers, text=text, result=result)
+
+    # -- streamed ------------------------------------------------------------------------------------------
+
+    def stream(self, run_manager: Any) -> Flow[None]:
+        """The chunks of one answer. An attempt that has emitted a chunk is not repeated."""
+        while True:
+            call = yield from self._admitted()
+            model, kwargs = yield from self._prepared(call)
+            source = _Source(model, self.chat, self.stop, run_manager, kwargs, call)
+            state = _StreamState()
+            how: How = "aborted"
+            try:
+                while True:
+                    chunk = yield source
+                    if chunk is None:
+                        how = "done"
+                        break
+                    reason = state.take(chunk, call)
+                    if reason is not None and reason == call.cap_reason and (yield from call.extend()):
+                        reason = None
+                    yield Emit(chunk)
+                    if reason is not None:
+                        how = "cut"
+                        call.cut(reason)
+                        break
+            except BaseException as error:  # noqa: BLE001 - settled and raised again
+                yield _Close(source)
+                if isinstance(error, Exception) and call.stopped_by is None and source.late:
+                    call.cut(source.late)
+                    how = "cut"
+                elif state.emitted or not isinstance(error, Exception):
+                    yield from self._settled(call, how, state.meter, answers=not state.arguments)
+                    raise
+                else:
+                    yield from self._failed(call, error, state.meter)
+                    continue
+            else:
+                yield _Close(source)
+            yield from self._end(call, how, state)
+            return
+
+    def _end(self, call: ModelCall, how: How, state: _StreamState) -> Flow[None]:
+        truncated = state.truncated or how == "cut"
+        for chunk in texts.poison(state.arguments.broken(all_of_them=truncated), state.message_id):
+            yield Emit(chunk)
+        billing = yield from self._settled(
+            call, how, state.meter, truncated=state.truncated, answers=not state.arguments
+        )
+        if how == "cut":
+            if not state.emitted and call.stopped_by is not None:
+                raise (yield from self.told(call.error()))
+            yield Emit(texts.last_chunk(state.message_id, state.unreported(billing.usage), call.stopped_by or ""))
+
+    # -- endings -------------------------------------------------------------------------------------------
+
+    def _settled(
+        self,
+        call: ModelCall,
+        how: How,
+        meter: providers.UsageMeter,
+        *,
+        truncated: bool = False,
+        answers: bool = True,
+        text: str | None = None,
+        result: Any = None,
+    ) -> Flow[Billing]:
+        billing = yield from call.settle(how, meter.result(), truncated=truncated, answers=answers, text=text)
+        strict = any(s.limits.strict_usage for s in self.sessions)
+        if strict and how == "done" and billing.estimated:
+            for session in self.sessions:
+                session.ending.stop("usage_missing", {"name": self.model_name})
+                session.record("usage_missing", call_id=call.request.call_id)
+            error = BoundExceeded("usage_missing", note=f"{self.model_name!r} reported no usage", partial=result)
+            raise (yield from self.told(error))
+        return billing
+
+    def _failed(
+        self, call: ModelCall, error: BaseException, meter: providers.UsageMeter | None = None
+    ) -> Flow[None]:
+        """Settle a failed attempt; returns when another may follow, and raises otherwise."""
+        late = call.is_late() if isinstance(error, Exception) else None
+        sent = "unknown" if not isinstance(error, Exception) else providers.was_sent(error)
+        how: How = {"not_sent": "not_sent", "answered": "answered_error"}.get(sent, "aborted")  # type: ignore[assignment]
+        reading = meter.result() if meter is not None else None
+        reading = reading or (providers.usage_in_error(error) if isinstance(error, Exception) else None)
+        if late:
+            call.cut(late)
+        yield from call.settle("cut" if late else how, reading)
+        if late:
+            raise (yield from self.told(call.error())) from error
+        if not isinstance(error, Exception) or not providers.retryable(error) or self.number >= self.most:
+            raise error
+        pause_ms = providers.retry_after_ms(error)
+        if pause_ms is None:
+            pause_ms = min(FIRST_PAUSE_MS * 2 ** (self.number - 1), LONGEST_PAUSE_MS)
+        yield Sleep(pause_ms / 1000)
+
+
+class _StreamState:
+    """What is known of a stream so far."""
+
+    def __init__(self) -> None:
+        self.meter = providers.UsageMeter()
+        self.arguments = texts.ToolArguments()
+        self.truncated = False
+        self.emitted = False
+        self.message_id: str | None = None
+        self._reported = [0, 0]
+        self._texts = False
+
+    def take(self, chunk: Any, call: ModelCall) -> str | None:
+        """Take in a chunk; the bound that says stop."""
+        message, info = chunk.message, chunk.generation_info
+        self.emitted = True
+        if message.id is not None:
+            self.message_id = message.id
+        if message.tool_call_chunks:
+            self.arguments.add(message)
+        usage = message.usage_metadata
+        first_text = not self._texts and bool(message.content)
+        self._texts = self._texts or first_text
+        if usage is not None or info or message.response_metadata or first_text:
+            self.meter.add(message, info)
+            if usage is not None:
+                self._reported[0] += usage["input_tokens"]
+                self._reported[1] += usage["output_tokens"]
+            if providers.stop_reason(message, info).kind == "truncated":
+                self.truncated = True
+        content = message.content
+        if content.__class__ is str and not message.tool_call_chunks and not message.additional_kwargs:
+            return call.took(content)
+        return call.took(texts.output_text(message))
+
+    def unreported(self, usage: Any) -> Any:
+        """The usage that no chunk has carried yet, as LangChain adds the chunks up."""
+        from dataclasses import replace
+
+        return replace(
+            usage,
+            input_tokens=max(0, usage.input_tokens - self._reported[0]),
+            output_tokens=max(0, usage.output_tokens - self._reported[1]),
+        )
+
+
+class _Source(Effect):
+    """The provider's stream: each time it is run it gives the next chunk, and ``None`` at the end."""
+
+    __slots__ = ("_aiter", "_args", "_call", "_iter", "_kwargs", "_model", "_timed", "late")
+
+    def __init__(
+        self, model: BaseChatModel, chat: Any, stop: Any, run_manager: Any, kwargs: dict[str, Any], call: ModelCall
+    ) -> None:
+        self._model, self._kwargs, self._call = model, kwargs, call
+        self._args = (chat, stop, run_manager)
+        self._iter: Iterator[Any] | None = None
+        self._aiter: Any = None
+        self._timed = call.patience_s() is not None and call.real_time
+        self.late: str | None = None
+
+    def run(self) -> Any:
+        if self._iter is None:
+            chat, stop, run_manager = self._args
+            self._iter = self._model._stream(chat, stop, run_manager, **self._kwargs)
+        try:
+            return next(self._iter, None)
+        except Exception:
+            self.late = self._call.is_late()
+            raise
+
+    async def arun(self) -> Any:
+        if self._aiter is None:
+            chat, stop, run_manager = self._args
+            self._aiter = self._model._astream(chat, stop, run_manager, **self._kwargs)
+        try:
+            if not self._timed:
+                return await anext(self._aiter, None)
+            return await _in_time(self._call, lambda: anext(self._aiter, None))
+        except Exception:
+            self.late = self._call.is_late()
+            raise
+
+    def close(self) -> None:
+        if self._iter is not None:
+            getattr(self._iter, "close", _nothing)()
+
+    async def aclose(self) -> None:
+        if self._aiter is not None:
+            await self._aiter.aclose()
+
+
+class _Close(Effect):
+    """Close the provider's stream, so that it stops generating and billing."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+
+    def run(self) -> Any:
+        self._source.close()
+
+    async def arun(self) -> Any:
+        await self._source.aclose()
+
+
+def _nothing() -> None:
+    return
+
+
+async def _in_time(call: ModelCall, begin: Any) -> Any:
+    """The result of an awaitable, given up when the call's time is over."""
+    patience = call.patience_s() if call.real_time else None
+    if patience is None:
+        return await begin()
+    import asyncio
+
+    async with asyncio.timeout(patience[0]):
+        return await begin()
+
+
+def collected(chunks: list[Any]) -> ChatResult:
+    """The result of chunks that were streamed underneath a call that is not streamed."""
+    from langchain_core.language_models.chat_models import generate_from_stream
+
+    result = generate_from_stream(iter(chunks))
+    generation = result.generations[0]
+    assert isinstance(generation, ChatGeneration)
+    usage = getattr(generation.message, "usage_metadata", None)
+    info = generation.generation_info or {}
+    if usage is not None:
+        result.llm_output = {
+            "token_usage": {
+                "prompt_tokens": usage["input_tokens"],
+                "completion_tokens": usage["output_tokens"],
+                "total_tokens": usage["total_tokens"],
+            },
+            **{k: info[k] for k in ("model_name", "system_fingerprint") if k in info},
+        }
+    return result

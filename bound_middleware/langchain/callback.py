@@ -1,0 +1,277 @@
+"""The callback: bounds on calls whose model is not in our hands.
+
+It refuses before a call, meters while it streams (a call that is not streamed is streamed underneath), raises
+to cut, and settles at the end. It cannot put a cap on the wire, so a call can run over by the chunk that
+crosses the bound, and by reasoning that the provider does not show.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from inspect import CO_COROUTINE
+from typing import Any
+
+from langchain_core.callbacks import BaseCallbackHandler
+
+from ..core.errors import BoundExceeded
+from ..metering import call_settings, providers
+from ..metering.tokens import counter_for
+from ..session import charges, scope
+from ..session.flow import Flow, adrive, drive
+from ..session.model_call import ModelCall, ModelRequest
+from ..session.session import BoundSession
+from ..session.workers import beside
+from .errors import bubbling
+from .messages import output_text
+from .model import SEAM_KEY
+from .unattributed import unclaimed
+
+
+class BothColours:
+    """An event method that is sync for sync managers and a coroutine function for async ones.
+
+    LangChain swallows what async handlers raise under its sync APIs, and a sync handler cannot wait on an event
+    loop. The manager that asks for the method is itself a coroutine exactly when it is going to await it.
+    """
+
+    def __init__(self, flow: Callable[..., Flow[None]]) -> None:
+        self._flow = flow
+        self.__doc__ = flow.__doc__
+
+    def __get__(self, handler: Any, owner: Any = None) -> Any:
+        flow = self._flow
+
+        async def asynchronous(*args: Any, **kwargs: Any) -> None:
+            await adrive(flow(handler, *args, **kwargs))
+
+        def synchronous(*args: Any, **kwargs: Any) -> None:
+            drive(flow(handler, *args, **kwargs))
+
+        return asynchronous if sys._getframe(1).f_code.co_flags & CO_COROUTINE else synchronous
+
+
+class BoundCallback(BaseCallbackHandler):
+    """Bounds the LangChain calls it is passed to: ``config={"callbacks": [session.callback]}``.
+
+    Model calls are refused in ``on_chat_model_start``, cut in ``on_llm_new_token``; tools are refused in
+    ``on_tool_start``. A model that ``bound_model`` made is left to itself, so nothing counts twice.
+
+    Args:
+        session: who bounds; ``None`` asks for each call who claims it.
+
+    Raises:
+        BoundExceeded: from the call itself, in every API, sync and async.
+    """
+
+    raise_error = True
+    run_inline = True
+    ignore_chain = True
+    ignore_retriever = True
+    ignore_custom_event = True
+
+    def __init__(self, session: BoundSession | None = None) -> None:
+        self.session = session
+        self._calls: dict[Any, ModelCall] = {}
+        self._meters: dict[Any, providers.UsageMeter] = {}
+        self._lock = threading.Lock()
+
+    # -- models --------------------------------------------------------------------------------------------
+
+    def _model_start(
+        self, serialized: Any, messages: list[Any], *, run_id: Any, metadata: Any = None, **kwargs: Any
+    ) -> Flow[None]:
+        """Hold room for the call, or refuse it."""
+        if metadata and metadata.get(SEAM_KEY) == "model":
+            return
+        params = kwargs.get("invocation_params") or {}
+        name = (metadata or {}).get("ls_model_name") or params.get("model") or params.get("model_name") or ""
+        sessions = self._claim(metadata) or unclaimed(name)
+        if not sessions:
+            return
+        provider = (metadata or {}).get("ls_provider")
+        counter = counter_for(name, provider)
+        call = ModelCall(
+            sessions,
+            ModelRequest(
+                call_id=str(run_id),
+                model=name,
+                provider=provider,
+                counter=counter,
+                counted_input_tokens=counter.count_input(messages[0] if messages else [], params.get("tools") or ()),
+                output_max_tokens=call_settings.output_cap_in(params, metadata),
+                generations=params.get("n") or 1,
+                wire_cap=False,
+            ),
+        )
+        try:
+            yield from call.admit()
+        except BoundExceeded as error:
+            error.outcome = yield from _outcome(sessions[-1])
+            raise bubbling(error) from None
+        with self._lock:
+            self._calls[run_id] = call
+            self._meters[run_id] = providers.UsageMeter()
+
+    def _text_model_start(self, serialized: Any, prompts: list[str], **kwargs: Any) -> Flow[None]:
+        """The same for a model that takes text."""
+        yield from self._model_start(serialized, [list(prompts)], **kwargs)
+
+    on_chat_model_start: Any = BothColours(_model_start)
+    on_llm_start: Any = BothColours(_text_model_start)
+
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: Any, **kwargs: Any) -> None:
+        """Meter a chunk, and raise when a bound says stop."""
+        call = self._calls.get(run_id)
+        if call is None or call.stopped_by is not None:
+            return
+        message = getattr(chunk, "message", None)
+        text = token if isinstance(token, str) else ""
+        if message is not None:
+            text = output_text(message)
+            if message.usage_metadata is not None or message.response_metadata:
+                self._meters[run_id].add(message, chunk.generation_info)
+        self._took(call, text)
+
+    def on_stream_event(self, event: Any, *, run_id: Any, **kwargs: Any) -> None:
+        """Meter an event of the v3 protocol, which has no chunks."""
+        call = self._calls.get(run_id)
+        if call is None or call.stopped_by is not None or not isinstance(event, dict):
+            return
+        if event.get("event") == "content-block-delta":
+            delta = event.get("delta") or event.get("content") or {}
+            parts = (delta.get(key) for key in ("text", "reasoning", "thinking", "args", "arguments"))
+            self._took(call, "".join(p for p in parts if isinstance(p, str)))
+        usage = event.get("usage") or event.get("usage_metadata")
+        if usage:
+            self._meters[run_id].add(usage)
+
+    def _took(self, call: ModelCall, text: str) -> None:
+        reason = call.took(text)
+        if reason is None:
+            return
+        if reason == call.cap_reason and call.may_extend:
+            extended = beside(lambda: drive(call.extend())) if call.blocking else drive(call.extend())
+            if extended:
+                return
+            reason = call.cap_reason or reason
+        call.cut(reason)
+        raise bubbling(call.error())
+
+    def _model_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> Flow[None]:
+        """Settle at what the provider billed."""
+        call, meter = self._take(run_id)
+        if call is None or meter is None:
+            self._cache_hit(response, run_id, kwargs)
+            return
+        text, truncated, answers = "", False, True
+        fresh = providers.UsageMeter()
+        for generation in (g for group in response.generations for g in group):
+            message = getattr(generation, "message", None)
+            if message is None:
+                text += generation.text
+                continue
+            info = {**(response.llm_output or {}), **(generation.generation_info or {})}
+            text += output_text(message)
+            fresh.add(message, info)
+            answers = answers and not message.tool_calls
+            truncated = truncated or providers.stop_reason(message, info).kind == "truncated"
+        reading = meter.result() or fresh.result()
+        hit = fresh.result()
+        if hit is not None and hit.cached_hit:
+            yield from call.settle("not_sent")
+            for session in call.sessions:
+                session.record("cache_hit", call_id=str(run_id), detail={"model": call.request.model})
+            return
+        yield from call.settle("done", reading, truncated=truncated, answers=answers, text=text)
+        if reading is None and any(s.limits.strict_usage for s in call.sessions):
+            for session in call.sessions:
+                session.ending.stop("usage_missing", {"name": call.request.model})
+                session.record("usage_missing", call_id=str(run_id))
+            error = BoundExceeded("usage_missing", note=f"{call.request.model!r} reported no usage", partial=response)
+            error.outcome = yield from _outcome(call.sessions[-1])
+            raise bubbling(error)
+
+    def _cache_hit(self, response: Any, run_id: Any, kwargs: Any) -> None:
+        """A bounded model's answer from LangChain's cache never reaches its seam: it is an event, and free."""
+
+    def _model_error(self, error: BaseException, *, run_id: Any, **kwargs: Any) -> Flow[None]:
+        """Settle a call that failed, was left, or was cut by us."""
+        call, meter = self._take(run_id)
+        if call is None:
+            return
+        reading = meter.result() if meter else None
+        if call.stopped_by is not None:
+            yield from call.settle("cut", reading)
+            if isinstance(error, BoundExceeded) and error.outcome is None:
+                error.outcome = yield from _outcome(call.sessions[-1])
+        elif isinstance(error, Exception):
+            sent = providers.was_sent(error)
+            reading = reading or providers.usage_in_error(error)
+            if sent == "not_sent":
+                yield from call.settle("not_sent")
+            else:
+                yield from call.settle("answered_error" if sent == "answered" else "aborted", reading)
+        else:
+            yield from call.settle("aborted", reading)
+
+    on_llm_end: Any = BothColours(_model_end)
+    on_llm_error: Any = BothColours(_model_error)
+
+    # -- tools ---------------------------------------------------------------------------------------------
+
+    def _tool_start(self, serialized: Any, input_str: str, *, run_id: Any, metadata: Any = None, **kwargs: Any) -> Flow[None]:
+        """Count the call, or refuse it. A call that the middleware has judged is left alone."""
+        if scope.judged_tool_call.get() is not None:
+            return
+        name = (serialized or {}).get("name") or kwargs.get("name") or ""
+        for session in self._claim(metadata):
+            try:
+                yield from charges.tool_call(session, call_id=str(run_id), tool=name)
+            except BoundExceeded as error:
+                error.outcome = yield from _outcome(session)
+                raise bubbling(error) from None
+
+    on_tool_start: Any = BothColours(_tool_start)
+
+    # -- helpers -------------------------------------------------------------------------------------------
+
+    def _claim(self, metadata: Any) -> tuple[BoundSession, ...]:
+        return scope.claim_for((self.session,) if self.session is not None else (), metadata)
+
+    def _take(self, run_id: Any) -> tuple[ModelCall | None, providers.UsageMeter | None]:
+        with self._lock:
+            return self._calls.pop(run_id, None), self._meters.pop(run_id, None)
+
+    def __copy__(self) -> BoundCallback:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> BoundCallback:
+        return self
+
+
+class StreamingBoundCallback(BoundCallback):
+    """The same, and LangChain streams every call underneath, so that it can be cut while it runs.
+
+    LangChain recognises the two methods and does not call them outside of its event streams.
+    """
+
+    def tap_output_iter(self, run_id: Any, output: Any) -> Any:
+        return output
+
+    def tap_output_aiter(self, run_id: Any, output: Any) -> Any:
+        return output
+
+
+def callback_for(session: BoundSession) -> BoundCallback:
+    """The handler of a session: it streams underneath when something could need to be cut."""
+    limits = session.limits
+    kind = StreamingBoundCallback if limits.bounds_output or limits.bounds_call_time else BoundCallback
+    return kind(session)
+
+
+def _outcome(session: BoundSession) -> Flow[Any]:
+    from ..session.flow import Op
+
+    return (yield Op(lambda: session.outcome, session.ledger.blocking))

@@ -1,0 +1,45 @@
+"""The ambient hook: one handler that LangChain adds to every call of the process, in every thread.
+
+It is registered once and cannot be forgotten or switched off by a config. While no session could claim a call
+it is not even added, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from langchain_core.tracers.context import register_configure_hook
+
+from ..session import scope
+from .callback import BoundCallback, StreamingBoundCallback
+
+_plain = BoundCallback()
+_streaming = StreamingBoundCallback()
+_lock = threading.Lock()
+_registered = False
+
+
+class _Ambient:
+    """What LangChain asks, like a context variable, each time it configures callbacks."""
+
+    name = "bound_ambient"
+
+    def get(self, default: Any = None) -> Any:
+        if not scope.anyone():
+            return default
+        sessions = scope.current() or scope.live() or tuple(filter(None, (scope.default(),)))
+        cuts = any(s.limits.bounds_output or s.limits.bounds_call_time for s in sessions)
+        return _streaming if cuts else _plain
+
+
+_ambient = _Ambient()
+
+
+def register() -> None:
+    """Make LangChain ask. Registering again changes nothing."""
+    global _registered
+    with _lock:
+        if not _registered:
+            register_configure_hook(_ambient, inheritable=True)  # type: ignore[arg-type]
+            _registered = True

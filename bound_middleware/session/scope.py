@@ -1,0 +1,142 @@
+"""Which sessions a call belongs to.
+
+In this order: the model's own handle, the sessions entered in this context, a session named in the call's
+metadata, the only live session, the process-wide default. A call that none of these claims is unattributed.
+Sessions that are entered inside each other all bound the call, from the outermost in.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .session import BoundSession
+
+#: The key in a run's ``metadata`` or ``configurable`` that names a session.
+SESSION_KEY = "bound_session_id"
+
+
+class _Entry:
+    """A live session, how often it is entered, and the sessions around its first entry."""
+
+    __slots__ = ("around", "session", "times")
+
+    def __init__(self, session: BoundSession, around: tuple[BoundSession, ...]) -> None:
+        self.session, self.around, self.times = session, around, 0
+
+
+_entered: ContextVar[tuple[BoundSession, ...]] = ContextVar("bound_sessions", default=())
+#: The id of the tool call that a seam in this context has judged, so that no other seam judges it again.
+judged_tool_call: ContextVar[str | None] = ContextVar("bound_judged_tool_call", default=None)
+_lock = threading.Lock()
+_live: dict[int, _Entry] = {}
+_known: weakref.WeakValueDictionary[str, BoundSession] = weakref.WeakValueDictionary()
+_default: BoundSession | None = None
+
+
+def enter(session: BoundSession) -> None:
+    """Make a session current in this context, and live in the process."""
+    around = _entered.get()
+    _entered.set((*around, session))
+    with _lock:
+        entry = _live.setdefault(id(session), _Entry(session, around))
+        entry.times += 1
+
+
+def leave(session: BoundSession) -> None:
+    """Undo one ``enter``. The context may be another than that of the entry (async fixtures do that)."""
+    current = list(_entered.get())
+    for i in reversed(range(len(current))):
+        if current[i] is session:
+            del current[i]
+            _entered.set(tuple(current))
+            break
+    with _lock:
+        entry = _live.get(id(session))
+        if entry is not None:
+            entry.times -= 1
+            if entry.times <= 0:
+                del _live[id(session)]
+
+
+def remember(session: BoundSession) -> None:
+    """Let calls find a session by its id, for as long as somebody keeps the object."""
+    with _lock:
+        _known[session.session_id] = session
+
+
+def only_live() -> tuple[BoundSession, ...]:
+    """The one session that is entered anywhere, with those around it; empty when there are several.
+
+    Sessions entered inside each other count as one: a thread that lost its context belongs to the innermost.
+    """
+    with _lock:
+        entries = list(_live.values())
+    inner = [e for e in entries if not any(e.session in other.around for other in entries)]
+    return (*inner[0].around, inner[0].session) if len(inner) == 1 else ()
+
+
+def current() -> tuple[BoundSession, ...]:
+    """The sessions entered in this context, from the outermost in."""
+    return _entered.get()
+
+
+def live() -> tuple[BoundSession, ...]:
+    """Every session that is entered somewhere in this process."""
+    with _lock:
+        return tuple(entry.session for entry in _live.values())
+
+
+def default() -> BoundSession | None:
+    """The process-wide default session."""
+    return _default
+
+
+def set_default(session: BoundSession | None) -> None:
+    """Replace the process-wide default session."""
+    global _default
+    _default = session
+
+
+def anyone() -> bool:
+    """Whether any session could claim a call at all."""
+    return bool(_live) or _default is not None
+
+
+def claim(metadata: Mapping[str, Any] | None = None) -> tuple[BoundSession, ...]:
+    """The sessions that bound a call, each once, from the outermost in; empty when nobody claims it."""
+    sessions = _entered.get()
+    if not sessions and metadata:
+        named = metadata.get(SESSION_KEY)
+        with _lock:
+            found = _known.get(named) if isinstance(named, str) else None
+        sessions = (found,) if found is not None else ()
+    if not sessions:
+        sessions = only_live()
+        if not sessions and _default is not None and not _live:
+            sessions = (_default,)
+    return _without_ancestors(sessions) if len(sessions) > 1 else sessions
+
+
+def claim_for(
+    owners: tuple[BoundSession, ...], metadata: Mapping[str, Any] | None = None
+) -> tuple[BoundSession, ...]:
+    """The same for a model that has sessions of its own: those, inside the ones entered in this context."""
+    if not owners:
+        return claim(metadata)
+    around = tuple(s for s in _entered.get() if s not in owners)
+    return _without_ancestors((*around, *owners))
+
+
+def _without_ancestors(sessions: tuple[BoundSession, ...]) -> tuple[BoundSession, ...]:
+    """Each session once, and none that a later one already charges as its parent."""
+    kept: list[BoundSession] = []
+    for i, session in enumerate(sessions):
+        charged_below = any(other.charges_through(session) for other in sessions[i + 1 :])
+        if not charged_below and session not in kept:
+            kept.append(session)
+    return tuple(kept)

@@ -1,0 +1,96 @@
+"""A few daemon threads of our own for ledger I/O; the loop's default executor may be full of hanging tools."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: A ledger in a file serves one writer at a time; a few more threads keep readers from queueing behind it.
+WORKERS = 4
+
+_jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+_started = 0
+_lock = threading.Lock()
+
+
+async def in_worker(run: Callable[[], T]) -> T:
+    """The result of ``run`` from a worker thread. The work goes on when the waiting task is cancelled."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def job() -> None:
+        try:
+            result = run()
+        except BaseException as error:  # noqa: BLE001 - carried to the waiting task
+            _deliver(loop, future, future.set_exception, error)
+        else:
+            _deliver(loop, future, future.set_result, result)
+
+    _submit(job)
+    return await future
+
+
+def beside(run: Callable[[], T]) -> T:
+    """The result of ``run`` from a worker thread, while this thread waits."""
+    done = threading.Event()
+    box: list[Any] = [None, None]
+
+    def job() -> None:
+        try:
+            box[0] = run()
+        except BaseException as error:  # noqa: BLE001 - carried to the waiting thread
+            box[1] = error
+        finally:
+            done.set()
+
+    _submit(job)
+    done.wait()
+    if box[1] is not None:
+        raise box[1]
+    result: T = box[0]
+    return result
+
+
+def _deliver(loop: Any, future: Any, setter: Callable[[Any], None], value: Any) -> None:
+    def deliver() -> None:
+        if not future.done():
+            setter(value)
+
+    try:
+        loop.call_soon_threadsafe(deliver)
+    except RuntimeError:
+        # The loop was closed while the work ran; what the work wrote is kept, nobody waits for its result.
+        return
+
+
+def _submit(job: Callable[[], None]) -> None:
+    global _started
+    _jobs.put(job)
+    with _lock:
+        if _started < WORKERS:
+            _started += 1
+            threading.Thread(target=_work, name="bound-ledger", daemon=True).start()
+
+
+def _work() -> None:
+    while True:
+        _jobs.get()()
+
+
+def _after_fork() -> None:
+    global _started, _lock, _jobs
+    _started, _lock, _jobs = 0, threading.Lock(), SimpleQueue()
+
+
+try:
+    from os import register_at_fork
+except ImportError:
+    pass
+else:
+    register_at_fork(after_in_child=_after_fork)
