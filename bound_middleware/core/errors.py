@@ -64,7 +64,7 @@ class BoundExceeded(BoundError):
 
     Attributes: ``stop_reason``; ``axis``, ``limit``, ``used`` (settled), ``held`` and ``asked`` in the unit of
     the axis (tokens, nano-USD, ms, calls), ``None`` where no number applies; ``outcome``, a ``RunOutcome``;
-    ``partial``, what had arrived when a stream was cut.
+    ``partial``, what had arrived when a stream was cut; ``session_id``, whose bound it was.
     """
 
     code = "bound_exceeded"
@@ -81,11 +81,12 @@ class BoundExceeded(BoundError):
         note: str | None = None,
         outcome: Any = None,
         partial: Any = None,
+        session_id: str | None = None,
     ) -> None:
         super().__init__(stop_reason)
         self.stop_reason, self.axis, self.note = stop_reason, axis, note
         self.limit, self.used, self.held, self.asked = limit, used, held, asked
-        self.outcome, self.partial = outcome, partial
+        self.outcome, self.partial, self.session_id = outcome, partial, session_id
 
     def __str__(self) -> str:
         text = f"stopped by {self.stop_reason}"

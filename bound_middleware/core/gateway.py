@@ -5,8 +5,8 @@ The rules, in the order in which they are named when several refuse at once:
 1. Time that is up refuses everything.
 2. Money, then tokens, then exposure, then iterations: what is settled, held and asked must fit under each
    ceiling of the session and of every session above it. A ceiling of 0 admits nothing.
-3. A model or tool outside its list, an unknown price where money is bounded, an input or a price above its
-   per-call bound refuse the one call. A per-call bound of 0, also one of time, refuses every call.
+3. A model or tool outside its list, a tool that needs an approval which nobody can give here, an unknown price
+   where money is bounded, an input or a price above its per-call bound refuse the one call. A per-call bound of 0, also one of time, refuses every call.
 4. A model call may generate ``output_cap`` tokens: the smallest of its per-call bound (4,096 where the
    specification says nothing), the model's own maximum, and what the remainder pays for. Never less than 1.
 5. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
@@ -174,9 +174,20 @@ def more_output(balances: tuple[Balance, ...], output_nanousd_per_mtok: int, wan
         room = b.limit - b.settled - b.held
         if b.meter in (TOKENS, OUTPUT_TOKENS):
             rooms.append(room)
-        elif b.meter == NANOUSD and output_nanousd_per_mtok:
-            rooms.append(room * PER_MILLION // output_nanousd_per_mtok)
+        elif b.meter == NANOUSD and (output_nanousd_per_mtok or breach_of(b, 0)):
+            # Output without a price needs no room, but a budget that is over or 0 admits not even that.
+            rooms.append(room * PER_MILLION // (output_nanousd_per_mtok or 1))
     return max(0, min(rooms))
+
+
+def output_reason(balances: tuple[Balance, ...], output_nanousd_per_mtok: int) -> str:
+    """The stop reason of the ceiling that leaves the least room for output."""
+    reasons = [
+        reason_of_meter(b.meter)
+        for b in balances
+        if b.meter in (TOKENS, OUTPUT_TOKENS, NANOUSD) and more_output((b,), output_nanousd_per_mtok, 1) < 1
+    ]
+    return in_order(reasons)[0] if reasons else "token_budget"
 
 
 def output_amounts(tokens: int, output_nanousd_per_mtok: int) -> dict[str, int]:
@@ -275,9 +286,10 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
 
 def _tool_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     breaches = _time_breaches(facts, limits, limits.per_tool_call_ms, "tool_call_deadline")
-    listed = limits.tools is None or request.name in limits.tools
-    if not listed or request.name in limits.forbidden_tools:
-        breaches.append(Breach(stop_reason="tool_refused", axis="tools"))
+    tier = limits.tier(request.name)
+    if tier != "run":
+        reason = "approver_failed" if tier == "approval" else "tool_refused"
+        breaches.append(Breach(stop_reason=reason, axis="tools"))
     price, per_call = facts.price_nanousd, limits.per_tool_call_nanousd
     money = limits.bounds_money or per_call is not None or any(b.meter == NANOUSD for b in facts.balances)
     if money and price is None:

@@ -7,7 +7,6 @@ here, so that every attempt is admitted and counted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -17,11 +16,12 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from ..core.errors import BoundExceeded
 from ..metering import call_settings, providers
 from ..metering.tokens import counter_for
-from ..session.flow import Call, Effect, Emit, Flow, Op, Sleep
+from ..session.flow import Call, Emit, Flow, Op, Sleep
 from ..session.model_call import Billing, How, ModelCall, ModelRequest
 from ..session.session import BoundSession
 from . import messages as texts
 from .errors import bubbling
+from .provider_stream import Close, Source, StreamState, in_time
 
 #: The first pause between attempts, doubled each time, as the clients of OpenAI and Anthropic do.
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 8_000
@@ -62,7 +62,11 @@ class Attempts:
     def streams_underneath(self) -> bool:
         """Whether a call that is not streamed is to be streamed all the same, so that it can be cut."""
         needed = any(s.limits.bounds_output or s.limits.bounds_call_time for s in self.sessions)
-        return needed and providers.can_stream(self.plain, self.kwargs) and call_settings.streams_faithfully(self.plain)
+        return (
+            needed
+            and providers.can_stream(self.plain, self.kwargs)
+            and call_settings.streams_faithfully(self.plain)
+        )
 
     def _request(self) -> ModelRequest:
         extra = {k: v for k, v in self.kwargs.items() if k in ("response_format", "functions", "format")}
@@ -71,6 +75,7 @@ class Attempts:
             model=self.model_name,
             provider=self.provider,
             counter=self.counter,
+            conversation=texts.conversation_of(self.chat),
             counted_input_tokens=self.counter.count_input(self.chat, self.kwargs.get("tools") or (), extra or None),
             output_max_tokens=providers.output_cap_of(self.plain, self.kwargs),
             generations=providers.generations_of(self.plain, self.kwargs),
@@ -104,9 +109,9 @@ class Attempts:
             if capped.refuse is not None:
                 yield from call.settle("not_sent")
                 raise (yield from self.told(call.too_small(capped.refuse)))
-        patience = call.patience_s() if call.real_time else None
-        if patience is not None:
-            kwargs = call_settings.with_timeout(model, kwargs, patience[0])
+        patience_s = call.patience_s()
+        if patience_s is not None:
+            kwargs = call_settings.with_timeout(model, kwargs, patience_s)
         return model, kwargs
 
     # -- not streamed --------------------------------------------------------------------------------------
@@ -117,23 +122,27 @@ class Attempts:
             call = yield from self._admitted()
             model, kwargs = yield from self._prepared(call)
             try:
-                result: ChatResult = yield Call(
-                    lambda m=model, k=kwargs: m._generate(self.chat, self.stop, run_manager, **k),
-                    lambda m=model, k=kwargs: _in_time(
-                        call, lambda: m._agenerate(self.chat, self.stop, run_manager, **k)
-                    ),
-                )
+                result: ChatResult = yield self._ask(call, model, kwargs, run_manager)
             except BaseException as error:  # noqa: BLE001 - settled and raised again
                 yield from self._failed(call, error)
                 continue
             yield from self._answered(call, result)
             return result
 
+    def _ask(self, call: ModelCall, model: BaseChatModel, kwargs: dict[str, Any], run_manager: Any) -> Call:
+        def ask() -> Any:
+            return model._generate(self.chat, self.stop, run_manager, **kwargs)
+
+        def aask() -> Any:
+            return in_time(call, lambda: model._agenerate(self.chat, self.stop, run_manager, **kwargs))
+
+        return Call(ask, aask)
+
     def _answered(self, call: ModelCall, result: ChatResult) -> Flow[None]:
         meter = providers.UsageMeter()
         truncated, answers, text = False, True, ""
         for generation in result.generations:
-            message = generation.message
+            message: Any = generation.message
             info = {**(result.llm_output or {}), **(generation.generation_info or {})}
             meter.add(message, info)
             text += texts.output_text(message)
@@ -141,7 +150,9 @@ class Attempts:
             if providers.stop_reason(message, info).kind == "truncated":
                 truncated = True
                 generation.message = texts.without_tool_calls(message)
-        yield from self._settled(call, "done", meter, truncated=truncated, answers=answers, text=text, result=result)
+        yield from self._settled(
+            call, "done", meter, truncated=truncated, answers=answers, text=text, result=result
+        )
 
     # -- streamed ------------------------------------------------------------------------------------------
 
@@ -150,8 +161,8 @@ class Attempts:
         while True:
             call = yield from self._admitted()
             model, kwargs = yield from self._prepared(call)
-            source = _Source(model, self.chat, self.stop, run_manager, kwargs, call)
-            state = _StreamState()
+            source = Source(model, self.chat, self.stop, run_manager, kwargs, call)
+            state = StreamState()
             how: How = "aborted"
             try:
                 while True:
@@ -167,8 +178,8 @@ class Attempts:
                         how = "cut"
                         call.cut(reason)
                         break
-            except BaseException as error:  # noqa: BLE001 - settled and raised again
-                yield _Close(source)
+            except BaseException as error:
+                yield Close(source)
                 if isinstance(error, Exception) and call.stopped_by is None and source.late:
                     call.cut(source.late)
                     how = "cut"
@@ -179,11 +190,11 @@ class Attempts:
                     yield from self._failed(call, error, state.meter)
                     continue
             else:
-                yield _Close(source)
+                yield Close(source)
             yield from self._end(call, how, state)
             return
 
-    def _end(self, call: ModelCall, how: How, state: _StreamState) -> Flow[None]:
+    def _end(self, call: ModelCall, how: How, state: StreamState) -> Flow[None]:
         truncated = state.truncated or how == "cut"
         for chunk in texts.poison(state.arguments.broken(all_of_them=truncated), state.message_id):
             yield Emit(chunk)
@@ -238,128 +249,6 @@ class Attempts:
         if pause_ms is None:
             pause_ms = min(FIRST_PAUSE_MS * 2 ** (self.number - 1), LONGEST_PAUSE_MS)
         yield Sleep(pause_ms / 1000)
-
-
-class _StreamState:
-    """What is known of a stream so far."""
-
-    def __init__(self) -> None:
-        self.meter = providers.UsageMeter()
-        self.arguments = texts.ToolArguments()
-        self.truncated = False
-        self.emitted = False
-        self.message_id: str | None = None
-        self._reported = [0, 0]
-        self._texts = False
-
-    def take(self, chunk: Any, call: ModelCall) -> str | None:
-        """Take in a chunk; the bound that says stop."""
-        message, info = chunk.message, chunk.generation_info
-        self.emitted = True
-        if message.id is not None:
-            self.message_id = message.id
-        if message.tool_call_chunks:
-            self.arguments.add(message)
-        usage = message.usage_metadata
-        first_text = not self._texts and bool(message.content)
-        self._texts = self._texts or first_text
-        if usage is not None or info or message.response_metadata or first_text:
-            self.meter.add(message, info)
-            if usage is not None:
-                self._reported[0] += usage["input_tokens"]
-                self._reported[1] += usage["output_tokens"]
-            if providers.stop_reason(message, info).kind == "truncated":
-                self.truncated = True
-        content = message.content
-        if content.__class__ is str and not message.tool_call_chunks and not message.additional_kwargs:
-            return call.took(content)
-        return call.took(texts.output_text(message))
-
-    def unreported(self, usage: Any) -> Any:
-        """The usage that no chunk has carried yet, as LangChain adds the chunks up."""
-        from dataclasses import replace
-
-        return replace(
-            usage,
-            input_tokens=max(0, usage.input_tokens - self._reported[0]),
-            output_tokens=max(0, usage.output_tokens - self._reported[1]),
-        )
-
-
-class _Source(Effect):
-    """The provider's stream: each time it is run it gives the next chunk, and ``None`` at the end."""
-
-    __slots__ = ("_aiter", "_args", "_call", "_iter", "_kwargs", "_model", "_timed", "late")
-
-    def __init__(
-        self, model: BaseChatModel, chat: Any, stop: Any, run_manager: Any, kwargs: dict[str, Any], call: ModelCall
-    ) -> None:
-        self._model, self._kwargs, self._call = model, kwargs, call
-        self._args = (chat, stop, run_manager)
-        self._iter: Iterator[Any] | None = None
-        self._aiter: Any = None
-        self._timed = call.patience_s() is not None and call.real_time
-        self.late: str | None = None
-
-    def run(self) -> Any:
-        if self._iter is None:
-            chat, stop, run_manager = self._args
-            self._iter = self._model._stream(chat, stop, run_manager, **self._kwargs)
-        try:
-            return next(self._iter, None)
-        except Exception:
-            self.late = self._call.is_late()
-            raise
-
-    async def arun(self) -> Any:
-        if self._aiter is None:
-            chat, stop, run_manager = self._args
-            self._aiter = self._model._astream(chat, stop, run_manager, **self._kwargs)
-        try:
-            if not self._timed:
-                return await anext(self._aiter, None)
-            return await _in_time(self._call, lambda: anext(self._aiter, None))
-        except Exception:
-            self.late = self._call.is_late()
-            raise
-
-    def close(self) -> None:
-        if self._iter is not None:
-            getattr(self._iter, "close", _nothing)()
-
-    async def aclose(self) -> None:
-        if self._aiter is not None:
-            await self._aiter.aclose()
-
-
-class _Close(Effect):
-    """Close the provider's stream, so that it stops generating and billing."""
-
-    __slots__ = ("_source",)
-
-    def __init__(self, source: _Source) -> None:
-        self._source = source
-
-    def run(self) -> Any:
-        self._source.close()
-
-    async def arun(self) -> Any:
-        await self._source.aclose()
-
-
-def _nothing() -> None:
-    return
-
-
-async def _in_time(call: ModelCall, begin: Any) -> Any:
-    """The result of an awaitable, given up when the call's time is over."""
-    patience = call.patience_s() if call.real_time else None
-    if patience is None:
-        return await begin()
-    import asyncio
-
-    async with asyncio.timeout(patience[0]):
-        return await begin()
 
 
 def collected(chunks: list[Any]) -> ChatResult:

@@ -8,7 +8,6 @@ crosses the bound, and by reasoning that the provider does not show.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from inspect import CO_COROUTINE
 from typing import Any
@@ -19,13 +18,15 @@ from ..core.errors import BoundExceeded
 from ..metering import call_settings, providers
 from ..metering.tokens import counter_for
 from ..session import charges, scope
-from ..session.flow import Flow, adrive, drive
+from ..session.flow import Flow, Op, adrive, drive
 from ..session.model_call import ModelCall, ModelRequest
 from ..session.session import BoundSession
 from ..session.workers import beside
+from . import open_calls
 from .errors import bubbling
-from .messages import output_text
+from .messages import conversation_of, output_text
 from .model import SEAM_KEY
+from .open_calls import OpenCall
 from .unattributed import unclaimed
 
 
@@ -73,9 +74,6 @@ class BoundCallback(BaseCallbackHandler):
 
     def __init__(self, session: BoundSession | None = None) -> None:
         self.session = session
-        self._calls: dict[Any, ModelCall] = {}
-        self._meters: dict[Any, providers.UsageMeter] = {}
-        self._lock = threading.Lock()
 
     # -- models --------------------------------------------------------------------------------------------
 
@@ -87,7 +85,10 @@ class BoundCallback(BaseCallbackHandler):
             return
         params = kwargs.get("invocation_params") or {}
         name = (metadata or {}).get("ls_model_name") or params.get("model") or params.get("model_name") or ""
-        sessions = self._claim(metadata) or unclaimed(name)
+        bounding = open_calls.bounding(run_id)
+        sessions = tuple(s for s in self._claim(metadata) if s not in bounding)
+        if not sessions:
+            sessions = () if bounding else unclaimed(name)
         if not sessions:
             return
         provider = (metadata or {}).get("ls_provider")
@@ -99,7 +100,10 @@ class BoundCallback(BaseCallbackHandler):
                 model=name,
                 provider=provider,
                 counter=counter,
-                counted_input_tokens=counter.count_input(messages[0] if messages else [], params.get("tools") or ()),
+                conversation=conversation_of(messages[0] if messages else []),
+                counted_input_tokens=counter.count_input(
+                    messages[0] if messages else [], params.get("tools") or ()
+                ),
                 output_max_tokens=call_settings.output_cap_in(params, metadata),
                 generations=params.get("n") or 1,
                 wire_cap=False,
@@ -108,11 +112,10 @@ class BoundCallback(BaseCallbackHandler):
         try:
             yield from call.admit()
         except BoundExceeded as error:
+            yield from open_calls.abandon(run_id)
             error.outcome = yield from _outcome(sessions[-1])
             raise bubbling(error) from None
-        with self._lock:
-            self._calls[run_id] = call
-            self._meters[run_id] = providers.UsageMeter()
+        open_calls.add(run_id, OpenCall(handler=self, call=call), kwargs.get("batch_size") or 1)
 
     def _text_model_start(self, serialized: Any, prompts: list[str], **kwargs: Any) -> Flow[None]:
         """The same for a model that takes text."""
@@ -123,29 +126,30 @@ class BoundCallback(BaseCallbackHandler):
 
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: Any, **kwargs: Any) -> None:
         """Meter a chunk, and raise when a bound says stop."""
-        call = self._calls.get(run_id)
-        if call is None or call.stopped_by is not None:
+        opened = open_calls.of(run_id, self)
+        if opened is None or opened.call.stopped_by is not None:
             return
         message = getattr(chunk, "message", None)
         text = token if isinstance(token, str) else ""
         if message is not None:
             text = output_text(message)
-            if message.usage_metadata is not None or message.response_metadata:
-                self._meters[run_id].add(message, chunk.generation_info)
-        self._took(call, text)
+            first_text = opened.call.output_tokens == 0 and bool(text)
+            if message.usage_metadata is not None or message.response_metadata or first_text:
+                opened.meter.add(message, chunk.generation_info)
+        self._took(opened.call, text)
 
     def on_stream_event(self, event: Any, *, run_id: Any, **kwargs: Any) -> None:
         """Meter an event of the v3 protocol, which has no chunks."""
-        call = self._calls.get(run_id)
-        if call is None or call.stopped_by is not None or not isinstance(event, dict):
+        opened = open_calls.of(run_id, self)
+        if opened is None or opened.call.stopped_by is not None or not isinstance(event, dict):
             return
         if event.get("event") == "content-block-delta":
             delta = event.get("delta") or event.get("content") or {}
             parts = (delta.get(key) for key in ("text", "reasoning", "thinking", "args", "arguments"))
-            self._took(call, "".join(p for p in parts if isinstance(p, str)))
+            self._took(opened.call, "".join(p for p in parts if isinstance(p, str)))
         usage = event.get("usage") or event.get("usage_metadata")
         if usage:
-            self._meters[run_id].add(usage)
+            opened.meter.add(usage)
 
     def _took(self, call: ModelCall, text: str) -> None:
         reason = call.took(text)
@@ -161,10 +165,10 @@ class BoundCallback(BaseCallbackHandler):
 
     def _model_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> Flow[None]:
         """Settle at what the provider billed."""
-        call, meter = self._take(run_id)
-        if call is None or meter is None:
-            self._cache_hit(response, run_id, kwargs)
+        opened = open_calls.take(run_id, self)
+        if opened is None:
             return
+        call, meter = opened.call, opened.meter
         text, truncated, answers = "", False, True
         fresh = providers.UsageMeter()
         for generation in (g for group in response.generations for g in group):
@@ -189,19 +193,18 @@ class BoundCallback(BaseCallbackHandler):
             for session in call.sessions:
                 session.ending.stop("usage_missing", {"name": call.request.model})
                 session.record("usage_missing", call_id=str(run_id))
-            error = BoundExceeded("usage_missing", note=f"{call.request.model!r} reported no usage", partial=response)
+            error = BoundExceeded(
+                "usage_missing", note=f"{call.request.model!r} reported no usage", partial=response
+            )
             error.outcome = yield from _outcome(call.sessions[-1])
             raise bubbling(error)
 
-    def _cache_hit(self, response: Any, run_id: Any, kwargs: Any) -> None:
-        """A bounded model's answer from LangChain's cache never reaches its seam: it is an event, and free."""
-
     def _model_error(self, error: BaseException, *, run_id: Any, **kwargs: Any) -> Flow[None]:
         """Settle a call that failed, was left, or was cut by us."""
-        call, meter = self._take(run_id)
-        if call is None:
+        opened = open_calls.take(run_id, self)
+        if opened is None:
             return
-        reading = meter.result() if meter else None
+        call, reading = opened.call, opened.meter.result()
         if call.stopped_by is not None:
             yield from call.settle("cut", reading)
             if isinstance(error, BoundExceeded) and error.outcome is None:
@@ -221,7 +224,9 @@ class BoundCallback(BaseCallbackHandler):
 
     # -- tools ---------------------------------------------------------------------------------------------
 
-    def _tool_start(self, serialized: Any, input_str: str, *, run_id: Any, metadata: Any = None, **kwargs: Any) -> Flow[None]:
+    def _tool_start(
+        self, serialized: Any, input_str: str, *, run_id: Any, metadata: Any = None, **kwargs: Any
+    ) -> Flow[None]:
         """Count the call, or refuse it. A call that the middleware has judged is left alone."""
         if scope.judged_tool_call.get() is not None:
             return
@@ -239,10 +244,6 @@ class BoundCallback(BaseCallbackHandler):
 
     def _claim(self, metadata: Any) -> tuple[BoundSession, ...]:
         return scope.claim_for((self.session,) if self.session is not None else (), metadata)
-
-    def _take(self, run_id: Any) -> tuple[ModelCall | None, providers.UsageMeter | None]:
-        with self._lock:
-            return self._calls.pop(run_id, None), self._meters.pop(run_id, None)
 
     def __copy__(self) -> BoundCallback:
         return self
@@ -272,6 +273,4 @@ def callback_for(session: BoundSession) -> BoundCallback:
 
 
 def _outcome(session: BoundSession) -> Flow[Any]:
-    from ..session.flow import Op
-
     return (yield Op(lambda: session.outcome, session.ledger.blocking))

@@ -6,6 +6,7 @@ it is not even added, and costs nothing.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -21,7 +22,10 @@ _registered = False
 
 
 class _Ambient:
-    """What LangChain asks, like a context variable, each time it configures callbacks."""
+    """What LangChain asks, like a context variable, each time it configures callbacks.
+
+    It is asked for every run, so the handler need not be inherited; two of them would see one run twice.
+    """
 
     name = "bound_ambient"
 
@@ -33,6 +37,11 @@ class _Ambient:
         return _streaming if cuts else _plain
 
 
+def _not_our_stops(record: logging.LogRecord) -> bool:
+    """LangChain logs what a handler raises as an error of the handler; a bound that stops a call is none."""
+    return "BoundStop(" not in record.getMessage()
+
+
 _ambient = _Ambient()
 
 
@@ -41,5 +50,6 @@ def register() -> None:
     global _registered
     with _lock:
         if not _registered:
-            register_configure_hook(_ambient, inheritable=True)  # type: ignore[arg-type]
+            register_configure_hook(_ambient, inheritable=False)  # type: ignore[arg-type]
+            logging.getLogger("langchain_core.callbacks.manager").addFilter(_not_our_stops)
             _registered = True

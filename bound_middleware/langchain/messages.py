@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -49,6 +49,11 @@ def _block_text(blocks: Any) -> str:
             parts += [block[key] for key in _GENERATED if isinstance(block.get(key), str)]
             parts += [s["text"] for s in block.get("summary") or () if isinstance(s, dict) and "text" in s]
     return "".join(parts)
+
+
+def conversation_of(chat: Sequence[Any]) -> int:
+    """A name for the conversation that a request goes on with: its first two messages."""
+    return hash(tuple(str(getattr(message, "content", message)) for message in chat[:2]))
 
 
 class ToolArguments:

@@ -110,9 +110,9 @@ def _attempts(
         sessions = unclaimed(providers.model_name_of(model, kwargs))
         if not sessions:
             return None
-    plain, kwargs = providers.with_stream_usage(_unseamed(model), kwargs)
+    plain, given = providers.with_stream_usage(_unseamed(model), kwargs)
     call_id = str(run_manager.run_id) if run_manager is not None else None
-    return Attempts(sessions, plain, messages, stop, kwargs, call_id, model._bound_retries)
+    return Attempts(sessions, plain, messages, stop, dict(given), call_id, model._bound_retries)
 
 
 def _generate(
@@ -193,6 +193,8 @@ def _make(original: type[BaseChatModel]) -> type:
         "_bound_known": PrivateAttr(default=True),
     }
     try:
-        return type(original)(name, (seam, original), space)
+        metaclass: Any = type(original)
+        seamed: type = metaclass(name, (seam, original), space)
     except TypeError as error:
         raise SpecError(f"{name} cannot be subclassed: {error}", key="model") from error
+    return seamed

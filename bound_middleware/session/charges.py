@@ -44,7 +44,10 @@ def _usage(given: Any, model: str | None) -> Usage:
 
     if not isinstance(given, dict):
         raise SpecError(
-            f"{given!r} is not a usage", key="usage", value=given, allowed="a Usage, or a dict such as usage_metadata"
+            f"{given!r} is not a usage",
+            key="usage",
+            value=given,
+            allowed="a Usage, or a dict such as usage_metadata",
         )
     return normalise(given).usage
 
@@ -67,7 +70,10 @@ def book(
     while True:
         chain = yield from session.chain()
         facts = Facts(
-            elapsed_ms=session.elapsed_ms(), balances=session.balances(chain), price_nanousd=price_nanousd, waited=True
+            elapsed_ms=session.elapsed_ms(),
+            balances=session.balances(chain),
+            price_nanousd=price_nanousd,
+            waited=True,
         )
         verdict = session.judge(request, facts)
         if verdict.kind == "refuse":

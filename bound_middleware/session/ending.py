@@ -9,6 +9,9 @@ from typing import Any
 from ..core.gateway import in_order
 from .outcome import Status
 
+#: Reasons after which every later call of the run is refused too.
+_ENDS_THE_RUN = frozenset({"deadline", "cost_budget", "token_budget", "iteration_limit", "usage_missing"})
+
 
 class Ending:
     """The state from which an outcome is read. Thread-safe.
@@ -32,6 +35,12 @@ class Ending:
             if reason not in self._details:
                 self._reasons.append(reason)
                 self._details[reason] = dict(detail or {})
+
+    @property
+    def run_stopped(self) -> str | None:
+        """The bound that ended the whole run, rather than one call of it; ``None`` when none did."""
+        with self._lock:
+            return next((r for r in in_order(self._reasons) if r in _ENDS_THE_RUN), None)
 
     def answered(self, *, truncated: bool, by_us: bool) -> None:
         """A model call ended; whether its answer is cut, and whether a bound of ours cut it."""

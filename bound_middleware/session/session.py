@@ -14,6 +14,7 @@ from ..core.gateway import Balance, Facts, Request, Verdict, as_dict, balances_o
 from ..core.ledger import Chain, available
 from ..core.limits import Limits
 from . import scope
+from .activity import Activity
 from .calibration import Calibration
 from .clock import Clock, SystemClock
 from .ending import Ending
@@ -101,9 +102,7 @@ class BoundSession:
 
             ledger = MemoryLedger()
         if not isinstance(prices, PriceBook):
-            prices = PriceBook(
-                prices, on_unknown=limits.on_unknown_price, trusted_zero=limits.trusted_zero_models
-            )
+            prices = PriceBook(prices, on_unknown=limits.on_unknown_price, trusted_zero=limits.trusted_zero_models)
         self.limits, self.ledger, self.session_id, self.clock = limits, ledger, session_id, clock
         self.prices: PriceBook = prices
         self.shadow, self.agent, self.parent, self.owner = shadow, agent, parent, dict(owner)
@@ -113,14 +112,12 @@ class BoundSession:
         self.trace = Trace(session_id, self.spec.fingerprint, trace_sinks, shadow)
         self._lock = threading.Lock()
         self._entries = 0
-        self._active_since_ms: int | None = None
-        self._booked_ms = 0
         account = ledger.open(
             session_id,
             ceilings={} if shadow else dict(limits.ceilings),
             parent_id=parent.session_id if parent else None,
         )
-        self._active_before_ms = account.settled.get(meters.ACTIVE_MS, 0)
+        self.activity = Activity(clock, account.settled.get(meters.ACTIVE_MS, 0))
         self._settled_before = dict(account.settled)
         self.record(
             "session_opened",
@@ -138,8 +135,8 @@ class BoundSession:
         with self._lock:
             self._entries += 1
             if self._entries == 1:
-                self._pause_clock()
-                self._active_since_ms = self.clock.now_ms()
+                self.activity.pause()
+                self.activity.resume()
         self.ending.begin()
         return self
 
@@ -172,53 +169,26 @@ class BoundSession:
 
     def close(self, *, failed: bool = False) -> None:
         """End the run that this session bounds: its clock stops and its time is booked. It may be entered again."""
-        with self._lock:
-            self._pause_clock()
-        amount = self.unbooked_ms()
-        if amount:
-            self.ledger.book(
-                self.session_id,
-                f"{self.session_id}:active:{uuid.uuid4().hex}",
-                {meters.ACTIVE_MS: amount},
-                self.clock.now_ms(),
-            )
+        self.activity.pause()
+        amounts = self.with_time({})
+        if amounts:
+            booking = f"{self.session_id}:active:{uuid.uuid4().hex}"
+            self.ledger.book(self.session_id, booking, amounts, self.clock.now_ms())
         self.ending.end(failed=failed)
         status, reason, truncated, _ = self.ending.read()
         self.record("session_closed", detail={"status": status, "stop_reason": reason, "truncated": truncated})
 
-    # -- time ----------------------------------------------------------------------------------------------
-
     def elapsed_ms(self) -> int:
         """How long the session has been active, over all entries and restarts."""
-        since = self._active_since_ms
-        running = 0 if since is None else max(0, self.clock.now_ms() - since)
-        return self._active_before_ms + running
+        return self.activity.elapsed_ms()
 
     def start_clock(self) -> None:
         """Time counts from the first call when nobody entered the session."""
-        if self._active_since_ms is None:
-            with self._lock:
-                if self._active_since_ms is None:
-                    self._active_since_ms = self.clock.now_ms()
-
-    def _pause_clock(self) -> None:
-        if self._active_since_ms is not None:
-            self._active_before_ms += max(0, self.clock.now_ms() - self._active_since_ms)
-            self._active_since_ms = None
-
-    def unbooked_ms(self) -> int:
-        """Active time that the ledger does not know yet; it counts as booked from now on."""
-        with self._lock:
-            since = self._active_since_ms
-            now = 0 if since is None else max(0, self.clock.now_ms() - since)
-            known = self._settled_before.get(meters.ACTIVE_MS, 0) + self._booked_ms
-            amount = self._active_before_ms + now - known
-            self._booked_ms += amount
-            return amount
+        self.activity.resume()
 
     def with_time(self, amounts: meters.Amounts) -> dict[str, int]:
         """The amounts, and the active time that is booked along with them."""
-        active = self.unbooked_ms()
+        active = self.activity.unbooked_ms()
         return {**amounts, meters.ACTIVE_MS: active} if active else dict(amounts)
 
     # -- deciding ------------------------------------------------------------------------------------------
@@ -289,6 +259,7 @@ class BoundSession:
             held=first.held,
             asked=first.asked,
             note=f"{request.kind.replace('_', ' ')} {request.name!r} was not made",
+            session_id=self.session_id,
         )
 
     # -- what others ask -----------------------------------------------------------------------------------
@@ -326,9 +297,15 @@ class BoundSession:
     @property
     def outcome(self) -> RunOutcome:
         """How the run stands now."""
+        return self.outcome_if(ended=False)
+
+    def outcome_if(self, *, ended: bool) -> RunOutcome:
+        """How the run stands, or how it would if it ended now."""
         account = self.ledger.chain(self.session_id, self.clock.now_ms())[-1]
         usage = usage_of(account.settled, self.ledger.lines(self.session_id))
         status, reason, truncated, detail = self.ending.read()
+        if ended and status == "running":
+            status = "completed"
         if reason is not None and self.agent:
             detail.setdefault("agent", self.agent)
         over = {m: account.settled.get(m, 0) - n for m, n in self.limits.ceilings}

@@ -1,0 +1,312 @@
+"""``BoundMiddleware``: the bounds of a session around ``create_agent``. It translates; the session decides.
+
+A run is one new input: ``before_agent`` opens a session for it, under an id that is kept in a private channel,
+so that a resumed run goes on with the same budget. Model calls run on a bounded copy of the model; tools are
+judged before they run. A bound that is reached ends the run with what it has, and the outcome in its output.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal, NotRequired
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import AgentState, OmitFromInput, PrivateStateAttr
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.config import get_config
+from typing_extensions import TypedDict
+
+from ..core.errors import BoundExceeded, SpecError
+from ..session import charges, scope
+from ..session.flow import Flow, Op, adrive, drive
+from ..session.session import BoundSession
+from . import hook
+from .errors import bubbling
+from .model import bound_model
+from .texts import refusal_text, stop_text
+
+#: Runs that ended without a word (an exception in the user's code) are forgotten after so many others.
+OPEN_RUNS_KEPT = 1_024
+#: Bounded copies of models that are kept, so that a model is copied once and not for each call.
+COPIES_KEPT = 32
+
+_lock = threading.Lock()
+_runs: OrderedDict[str, BoundSession] = OrderedDict()
+_copies: OrderedDict[int, tuple[BaseChatModel, BaseChatModel]] = OrderedDict()
+
+
+def merge(left: Any, right: Any) -> Any:
+    """The ``bound`` channel: later outcomes replace, decisions are kept by node."""
+    if not left or not right:
+        return right or left
+    decisions = {**left.get("decisions", {}), **right.get("decisions", {})}
+    return {**left, **right, "decisions": decisions}
+
+
+class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Bounds every run of an agent that ``create_agent`` builds.
+
+    Model calls are held, capped on the wire and cut in flight; each attempt of a retry or fallback counts,
+    wherever this middleware stands in the list. Tools that are not allowed are refused at execution.
+
+    Args:
+        spec: a ``BoundSpec``, a path or a dict.
+        session: one session for all runs, instead of one for each.
+        ledger, clock, prices, sinks, shadow: as for ``BoundSession``; a session for each run is opened with them.
+        scope: ``run`` counts each new input on its own; ``thread`` counts a ``thread_id`` as long as the ledger
+            lasts.
+        on_breach: ``end`` returns what the run has, with the outcome; ``raise`` raises ``BoundExceeded``.
+        key: the name of the output channel.
+
+    Raises:
+        SpecError: the specification is wrong, cannot be enforced here (``unit: superstep``), or ``scope="thread"``
+            is given no ledger that lasts.
+        BoundExceeded: from the run, with ``on_breach="raise"``.
+    """
+
+    def __init__(
+        self,
+        spec: Any = None,
+        *,
+        session: BoundSession | None = None,
+        ledger: Any = None,
+        clock: Any = None,
+        prices: Any = None,
+        sinks: Any = (),
+        shadow: bool = False,
+        scope: Literal["run", "thread"] = "run",
+        on_breach: Literal["end", "raise"] = "end",
+        key: str = "bound",
+    ) -> None:
+        from ..spec import BoundSpec
+
+        super().__init__()
+        if (spec is None) == (session is None):
+            raise SpecError("give either a spec or a session", key="BoundMiddleware")
+        if scope not in ("run", "thread") or on_breach not in ("end", "raise"):
+            raise SpecError(
+                f"scope={scope!r}, on_breach={on_breach!r}",
+                key="BoundMiddleware",
+                allowed='scope "run" or "thread", on_breach "end" or "raise"',
+            )
+        if scope == "thread" and session is None and not getattr(ledger, "durable", False):
+            raise SpecError(
+                "counting by thread needs a ledger that lasts",
+                key="scope",
+                value=scope,
+                allowed="ledger=SqliteLedger(path)",
+            )
+        self._spec = session.spec if session is not None else BoundSpec.of(spec)
+        if self._spec.limits().iteration_unit == "superstep":
+            raise SpecError(
+                "supersteps are not visible to a middleware",
+                key="bounds.iteration_limit.unit",
+                value="superstep",
+                allowed="model_call, tool_call, action",
+            )
+        self._session, self._scope, self._on_breach, self._key = session, scope, on_breach, key
+        self._arguments: dict[str, Any] = {
+            "ledger": ledger,
+            "clock": clock,
+            "prices": prices,
+            "sinks": sinks,
+            "shadow": shadow,
+        }
+        self.state_schema = _state_with(key)
+        hook.register()
+
+    # -- a run ---------------------------------------------------------------------------------------------
+
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        return drive(self._begin())
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        return await adrive(self._begin())
+
+    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        return drive(self._finish(state))
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        return await adrive(self._finish(state))
+
+    def _begin(self) -> Flow[dict[str, Any] | None]:
+        if self._session is not None:
+            self._session.start_clock()
+            return None
+        run_id = self._run_id()
+        yield from self._opened(run_id)
+        return {"bound_run_id": run_id}
+
+    def _run_id(self) -> str:
+        if self._scope == "run":
+            return uuid.uuid4().hex
+        thread_id = (get_config().get("configurable") or {}).get("thread_id")
+        if thread_id is None:
+            raise SpecError(
+                "counting by thread needs a thread_id",
+                key="scope",
+                allowed='config={"configurable": {"thread_id": ...}}',
+            )
+        return f"thread:{thread_id}"
+
+    def _opened(self, run_id: str) -> Flow[BoundSession]:
+        configurable = get_config().get("configurable") or {}
+        owner: dict[str, Any] = {"tenant": configurable.get("bound_tenant"), "user": configurable.get("bound_user")}
+        blocking = bool(getattr(self._arguments["ledger"], "blocking", False))
+        session: BoundSession = yield Op(
+            lambda: BoundSession(self._spec, session_id=run_id, **self._arguments, **owner), blocking
+        )
+        session.start_clock()
+        with _lock:
+            _runs[run_id] = session
+            while len(_runs) > OPEN_RUNS_KEPT:
+                _runs.popitem(last=False)
+        return session
+
+    def _of(self, state: Any) -> Flow[BoundSession]:
+        """The session of the run that this state belongs to; opened again after a restart."""
+        if self._session is not None:
+            return self._session
+        run_id = state.get("bound_run_id") or self._run_id()
+        with _lock:
+            session = _runs.get(run_id)
+        if session is None:
+            session = yield from self._opened(run_id)
+        return session
+
+    def _finish(self, state: Any) -> Flow[dict[str, Any] | None]:
+        session = yield from self._of(state)
+        if self._session is None:
+            yield Op(lambda: session.close(), session.ledger.blocking)
+            with _lock:
+                _runs.pop(session.session_id, None)
+        outcome = yield Op(lambda: session.outcome_if(ended=True), session.ledger.blocking)
+        return {self._key: {"outcome": outcome.as_dict(), "decisions": {}}}
+
+    # -- model calls ---------------------------------------------------------------------------------------
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        session = drive(self._of(request.state))
+        stopped = self._already_stopped(session)
+        if stopped is not None:
+            return stopped
+        scope.enter(session)
+        try:
+            return handler(self._bounded(request, session))
+        except BoundExceeded as error:
+            return self._ended(session, error)
+        finally:
+            scope.leave(session)
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        session = await adrive(self._of(request.state))
+        stopped = self._already_stopped(session)
+        if stopped is not None:
+            return stopped
+        scope.enter(session)
+        try:
+            return await handler(self._bounded(request, session))
+        except BoundExceeded as error:
+            return self._ended(session, error)
+        finally:
+            scope.leave(session)
+
+    def _bounded(self, request: Any, session: BoundSession) -> Any:
+        names = [name for tool in request.tools or () if (name := _tool_name(tool)) is not None]
+        session.spec.check_tools(names)
+        offered = [t for t in request.tools or () if session.limits.tier(_tool_name(t) or "") != "refuse"]
+        return request.override(model=_copy_of(request.model), tools=offered)
+
+    def _already_stopped(self, session: BoundSession) -> Any:
+        """A run that a bound has stopped makes no further call, whoever swallowed the stop."""
+        reason = session.ending.run_stopped
+        if reason is None:
+            return None
+        return self._ended(session, BoundExceeded(reason, session_id=session.session_id, outcome=session.outcome))
+
+    def _ended(self, session: BoundSession, error: BoundExceeded) -> AIMessage:
+        if self._on_breach == "raise" or error.session_id not in (None, session.session_id):
+            raise bubbling(error)
+        return AIMessage(
+            content=stop_text(error.stop_reason), response_metadata={"bound": {"stop_reason": error.stop_reason}}
+        )
+
+    # -- tools ---------------------------------------------------------------------------------------------
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        session = drive(self._of(request.state))
+        refused = drive(self._judged(session, request.tool_call))
+        if refused is not None:
+            return refused
+        token = scope.judged_tool_call.set(request.tool_call["id"])
+        scope.enter(session)
+        try:
+            return handler(request)
+        finally:
+            scope.leave(session)
+            scope.judged_tool_call.reset(token)
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        session = await adrive(self._of(request.state))
+        refused = await adrive(self._judged(session, request.tool_call))
+        if refused is not None:
+            return refused
+        token = scope.judged_tool_call.set(request.tool_call["id"])
+        scope.enter(session)
+        try:
+            return await handler(request)
+        finally:
+            scope.leave(session)
+            scope.judged_tool_call.reset(token)
+
+    def _judged(self, session: BoundSession, call: Mapping[str, Any]) -> Flow[ToolMessage | None]:
+        """The answer to a refused call, or ``None`` for one that may run."""
+        call_id = f"{call['id']}:{uuid.uuid4().hex[:8]}"
+        try:
+            yield from charges.tool_call(session, call_id=call_id, tool=call["name"])
+        except BoundExceeded as error:
+            if self._on_breach == "raise" and session.ending.run_stopped is not None:
+                error.outcome = yield Op(lambda: session.outcome, session.ledger.blocking)
+                raise bubbling(error) from None
+            return ToolMessage(
+                content=refusal_text(call["name"], error.stop_reason),
+                tool_call_id=call["id"],
+                name=call["name"],
+                status="error",
+            )
+        return None
+
+
+def _tool_name(tool: Any) -> str | None:
+    if isinstance(tool, dict):
+        return tool.get("name") or (tool.get("function") or {}).get("name")
+    return getattr(tool, "name", None)
+
+
+def _copy_of(model: BaseChatModel) -> BaseChatModel:
+    """The bounded copy of a model, for whoever is in scope when it is called."""
+    with _lock:
+        kept = _copies.get(id(model))
+        if kept is not None and kept[0] is model:
+            _copies.move_to_end(id(model))
+            return kept[1]
+    copy = bound_model(model)
+    with _lock:
+        _copies[id(model)] = (model, copy)
+        while len(_copies) > COPIES_KEPT:
+            _copies.popitem(last=False)
+    return copy
+
+
+def _state_with(key: str) -> Any:
+    """The state of an agent with our channels; the reducer comes last, or LangGraph does not see it."""
+    fields: dict[str, Any] = {
+        **AgentState.__annotations__,
+        key: NotRequired[Annotated[dict[str, Any], OmitFromInput, merge]],
+        "bound_run_id": NotRequired[Annotated[str, PrivateStateAttr]],
+    }
+    return TypedDict("BoundState", fields)  # type: ignore[operator]
