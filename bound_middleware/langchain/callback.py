@@ -23,6 +23,7 @@ from ..session.model_call import ModelCall, ModelRequest
 from ..session.session import BoundSession
 from ..session.workers import beside
 from . import open_calls
+from .abandoned import close_streams
 from .errors import bubbling
 from .messages import conversation_of, output_text
 from .model import SEAM_KEY
@@ -136,7 +137,7 @@ class BoundCallback(BaseCallbackHandler):
             first_text = opened.call.output_tokens == 0 and bool(text)
             if message.usage_metadata is not None or message.response_metadata or first_text:
                 opened.meter.add(message, chunk.generation_info)
-        self._took(opened.call, text)
+        self._took(opened, "chunk", text)
 
     def on_stream_event(self, event: Any, *, run_id: Any, **kwargs: Any) -> None:
         """Meter an event of the v3 protocol, which has no chunks."""
@@ -146,13 +147,17 @@ class BoundCallback(BaseCallbackHandler):
         if event.get("event") == "content-block-delta":
             delta = event.get("delta") or event.get("content") or {}
             parts = (delta.get(key) for key in ("text", "reasoning", "thinking", "args", "arguments"))
-            self._took(opened.call, "".join(p for p in parts if isinstance(p, str)))
+            self._took(opened, "event", "".join(p for p in parts if isinstance(p, str)))
         usage = event.get("usage") or event.get("usage_metadata")
         if usage:
             opened.meter.add(usage)
 
-    def _took(self, call: ModelCall, text: str) -> None:
-        reason = call.took(text)
+    def _took(self, opened: OpenCall, source: str, text: str) -> None:
+        """Meter text from the first source that brings any; some models report a piece as chunk and as event."""
+        if text and opened.source is None:
+            opened.source = source
+        call = opened.call
+        reason = call.took(text if opened.source == source else "")
         if reason is None:
             return
         if reason == call.cap_reason and call.may_extend:
@@ -206,6 +211,7 @@ class BoundCallback(BaseCallbackHandler):
             return
         call, reading = opened.call, opened.meter.result()
         if call.stopped_by is not None:
+            yield close_streams(error)
             yield from call.settle("cut", reading)
             if isinstance(error, BoundExceeded) and error.outcome is None:
                 error.outcome = yield from _outcome(call.sessions[-1])

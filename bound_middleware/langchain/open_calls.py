@@ -25,6 +25,7 @@ class OpenCall:
     handler: Any
     call: ModelCall
     meter: UsageMeter = field(default_factory=UsageMeter)
+    source: str | None = None
 
 
 _lock = threading.Lock()

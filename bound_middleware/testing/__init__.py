@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .provider_server import ProviderServer
     from .scripted_model import ScriptedChatModel
     from .scripted_reply import ScriptedReply
-    from .token_text import token_text
+    from .words import token_text
 
 _HOME = {
     "FakeClock": "clock",
@@ -25,7 +25,7 @@ _HOME = {
     "RequestRecord": "provider_records",
     "ScriptedChatModel": "scripted_model",
     "ScriptedReply": "scripted_reply",
-    "token_text": "token_text",
+    "token_text": "words",
 }
 
 __all__ = [

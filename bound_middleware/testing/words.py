@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 
 # Each of these is one token of o200k_base (and cl100k_base), with and without a space before it.
-WORDS = tuple(
-    """
+_WORDS = """
     time year people way day man thing woman life child world school state family student group country problem
     hand part place case week company system program question work government number night point home water room
     mother area money story fact month lot right study book eye job word business issue side kind head house
     service friend father power hour game line end member law car city name team minute idea body information
     back parent face others level office door health person art war history party result change reason research
-    """.split()
-)
+"""
+WORDS = tuple(_WORDS.split())
 
 # One word with the blanks before it and the line ends after it: the tokenizer never joins two such pieces.
 _PIECE = re.compile(r"[^\S\r\n]*\S+(?:\s*[\r\n]+)?|\s*[\r\n]+|\s+")
@@ -72,4 +71,5 @@ def _counter() -> Callable[[str], int] | None:
         from bound_middleware.metering.tokens import counter_for
     except ImportError:
         return None
-    return counter_for("gpt-4o").count
+    count: Callable[[str], int] = counter_for("gpt-4o").count
+    return count
