@@ -3,9 +3,10 @@
 Names load when they are first used, so that importing the package costs nothing.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .core.errors import BoundError, BoundExceeded, LedgerError, SpecError, TraceError
     from .core.events import TraceEvent
     from .core.usage import Usage
@@ -49,7 +50,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     if name == "__version__":

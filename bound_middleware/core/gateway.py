@@ -6,7 +6,8 @@ The rules, in the order in which they are named when several refuse at once:
 2. Money, then tokens, then exposure, then iterations: what is settled, held and asked must fit under each
    ceiling of the session and of every session above it. A ceiling of 0 admits nothing.
 3. A model or tool outside its list, a tool that needs an approval which nobody can give here, an unknown price
-   where money is bounded, an input or a price above its per-call bound refuse the one call. A per-call bound of 0, also one of time, refuses every call.
+   where money is bounded, an input or a price above its per-call bound refuse the one call. A per-call bound
+   of 0, also one of time, refuses every call.
 4. A model call may generate ``output_cap`` tokens: the smallest of its per-call bound (4,096 where the
    specification says nothing), the model's own maximum, and what the remainder pays for. Never less than 1.
 5. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the

@@ -7,6 +7,7 @@ crosses the bound, and by reasoning that the provider does not show.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from inspect import CO_COROUTINE
@@ -280,3 +281,11 @@ def callback_for(session: BoundSession) -> BoundCallback:
 
 def _outcome(session: BoundSession) -> Flow[Any]:
     return (yield Op(lambda: session.outcome, session.ledger.blocking))
+
+
+def _not_our_stops(record: logging.LogRecord) -> bool:
+    """LangChain logs what a handler raises as an error of the handler; a bound that stops a call is none."""
+    return "BoundStop(" not in record.getMessage()
+
+
+logging.getLogger("langchain_core.callbacks.manager").addFilter(_not_our_stops)

@@ -6,7 +6,6 @@ it is not even added, and costs nothing.
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
@@ -37,11 +36,6 @@ class _Ambient:
         return _streaming if cuts else _plain
 
 
-def _not_our_stops(record: logging.LogRecord) -> bool:
-    """LangChain logs what a handler raises as an error of the handler; a bound that stops a call is none."""
-    return "BoundStop(" not in record.getMessage()
-
-
 _ambient = _Ambient()
 
 
@@ -51,5 +45,4 @@ def register() -> None:
     with _lock:
         if not _registered:
             register_configure_hook(_ambient, inheritable=False)  # type: ignore[arg-type]
-            logging.getLogger("langchain_core.callbacks.manager").addFilter(_not_our_stops)
             _registered = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..core import ledger as rules
 from ..core.errors import LedgerError
 from ..core.ledger import Account, Chain, Hold, Labels, Line, Settlement, Shortfall
-from ..core.usage import Amounts
+from ..core.usage import Amounts, count
 
 #: How many closed ids are remembered, so that a late or repeated settlement is recognised.
 CLOSED_IDS_KEPT = 100_000
@@ -39,13 +39,14 @@ class MemoryLedger:
         self._closed: dict[str, _Closed] = {}
 
     def open(self, account_id: str, *, ceilings: Amounts, parent_id: str | None = None) -> Account:
+        bounds = {meter: count(ceiling, meter) for meter, ceiling in ceilings.items()}
         with self._lock:
             if parent_id is not None:
                 self._account(parent_id)
             known = self._accounts.get(account_id)
             if known is not None and known.parent_id != parent_id:
                 raise LedgerError("conflict", id=account_id, note=f"its parent is {known.parent_id!r}")
-            account = replace(known or Account(id=account_id, parent_id=parent_id), ceilings=dict(ceilings))
+            account = replace(known or Account(id=account_id, parent_id=parent_id), ceilings=bounds)
             self._accounts[account_id] = account
             self._lines.setdefault(account_id, {})
             return account
@@ -66,7 +67,7 @@ class MemoryLedger:
             if isinstance(admitted, Shortfall):
                 return admitted
             self._put(admitted)
-            self._open[hold.id] = hold
+            self._open[hold.id] = replace(hold, amounts=dict(hold.amounts))
             return None
 
     def extend(self, hold_id: str, more: Amounts, now_ms: int, expires_ms: int | None = None) -> Shortfall | None:

@@ -280,7 +280,7 @@ class ClosingLaws(LedgerSuite):
             ledger.close()
             ledger.close()
 
-    def test_a_failed_settlement_of_an_unknown_id_leaves_the_id_unused(self, tmp_path: Path) -> None:
+    def test_a_failed_operation_does_not_use_up_its_id(self, tmp_path: Path) -> None:
         with self.fresh(tmp_path) as ledger:
             fails("unknown_hold", "there is nothing to release", ledger.release, "a", NOW_MS)
             admitted(ledger.hold(make_hold("a", tokens=1), NOW_MS), "an id that was only asked for is not closed")

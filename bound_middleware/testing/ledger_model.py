@@ -42,10 +42,12 @@ class ModelLedger:
 
     def total(self, account: str, what: str) -> Counter[str]:
         """``held`` or ``booked`` in the account and below it, zeros left out."""
+        below = {id for id in TREE if account in self.path(id)}
         result: Counter[str] = Counter()
         for entry in self.entries.values():
-            if account in self.path(entry.account) and (what == "booked" or entry.is_open):
-                result.update(getattr(entry, what))
+            if entry.account in below and (what == "booked" or entry.is_open):
+                for meter, amount in getattr(entry, what).items():
+                    result[meter] += amount
         return +result
 
     def short(self, account: str, asked: dict[str, int]) -> tuple[str, str] | None:
