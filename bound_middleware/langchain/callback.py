@@ -26,7 +26,7 @@ from ..session.workers import beside
 from . import open_calls
 from .abandoned import close_streams
 from .errors import bubbling
-from .messages import conversation_of, output_text
+from .messages import conversation_of, output_text, tells
 from .model import SEAM_KEY
 from .open_calls import OpenCall
 from .unattributed import unclaimed
@@ -136,7 +136,7 @@ class BoundCallback(BaseCallbackHandler):
         if message is not None:
             text = output_text(message)
             first_text = opened.call.output_tokens == 0 and bool(text)
-            if message.usage_metadata is not None or message.response_metadata or first_text:
+            if message.usage_metadata is not None or first_text or tells(message.response_metadata):
                 opened.meter.add(message, chunk.generation_info)
         self._took(opened, "chunk", text)
 

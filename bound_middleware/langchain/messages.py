@@ -51,6 +51,11 @@ def _block_text(blocks: Any) -> str:
     return "".join(parts)
 
 
+def tells(metadata: dict[str, Any]) -> bool:
+    """Whether a chunk's metadata can hold usage or a stop reason; every chunk names its provider."""
+    return len(metadata) > ("model_provider" in metadata)
+
+
 def conversation_of(chat: Sequence[Any]) -> int:
     """A name for the conversation that a request goes on with: its first two messages."""
     return hash(tuple(str(getattr(message, "content", message)) for message in chat[:2]))

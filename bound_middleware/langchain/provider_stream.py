@@ -12,7 +12,7 @@ from ..core.usage import Usage
 from ..metering import providers
 from ..session.flow import Effect
 from ..session.model_call import ModelCall
-from .messages import ToolArguments, output_text
+from .messages import ToolArguments, output_text, tells
 
 
 class StreamState:
@@ -38,7 +38,7 @@ class StreamState:
         usage = message.usage_metadata
         first_text = not self._texts and bool(message.content)
         self._texts = self._texts or first_text
-        if usage is not None or info or message.response_metadata or first_text:
+        if usage is not None or info or first_text or tells(message.response_metadata):
             self.meter.add(message, info)
             if usage is not None:
                 self._reported[0] += usage["input_tokens"]

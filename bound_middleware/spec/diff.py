@@ -143,7 +143,8 @@ def _leaf(
     if _plain(field, before) == _plain(field, after):
         return
     found = verdict(field.key.tighter, before, after) if within is None else judged(within, before, after)
-    write = field.kind.text if field.kind is not None else str
+    kind = field.kind
+    write = str if kind is None else lambda value: kind.text(kind.read(kind.write(value)))
     if found is not None:
         absent = "none" if field.key.default == "none" else "not bounded"
         texts = [_text(value, write, absent=absent) for value in (before, after)]

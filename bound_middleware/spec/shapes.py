@@ -95,7 +95,10 @@ def _metadata(value: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def _written_metadata(pairs: Any) -> dict[str, Any]:
-    return {key: values[0] if len(values) == 1 else list(values) for key, values in sorted(pairs)}
+    return {
+        key: values[0] if len(values) == 1 else sorted(values, key=lambda v: (type(v).__name__, v))
+        for key, values in sorted(pairs, key=lambda pair: pair[0])
+    }
 
 
 _PRICE = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\s*\$?\s*[0-9.]+"}]}

@@ -10,6 +10,8 @@ from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 
+from bound_middleware import BoundSession
+from bound_middleware.langchain import bound_model
 from bound_middleware.testing import ProviderServer, Reply
 
 PRICES = {
@@ -138,3 +140,39 @@ def call(request) -> Callable[..., Any]:
 @pytest.fixture
 def prices() -> dict[str, Any]:
     return PRICES
+
+
+def _under(model: Any, session: BoundSession, call: Any) -> Any:
+    with session:
+        return call(model)
+
+
+SEAMS: dict[str, Callable[[Any, BoundSession, Any], Any]] = {
+    "bound_model": lambda model, session, call: call(bound_model(model, session)),
+    "bound_model in with": lambda model, session, call: _under(bound_model(model, session), session, call),
+    "ambient bound_model": lambda model, session, call: _under(bound_model(model), session, call),
+    "ambient": _under,
+    "callback": lambda model, session, call: call(model, {"callbacks": [session.callback]}),
+    "ambient callback": lambda model, session, call: _under(
+        model, session, lambda m: call(m, {"callbacks": [session.callback]})
+    ),
+}
+
+
+@pytest.fixture(params=list(SEAMS))
+def seam(request) -> Callable[[Any, BoundSession, Any], Any]:
+    """Every way in which a session comes to bound a call: ``seam(model, session, call)``."""
+    return SEAMS[request.param]
+
+
+@pytest.fixture(params=["sync", "async"])
+def colour(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def run(colour) -> Callable[..., Any]:
+    """``run(runnable, input, config)``: invoke it in the test's colour."""
+    if colour == "sync":
+        return lambda runnable, given, config=None: runnable.invoke(given, config)
+    return lambda runnable, given, config=None: asyncio.run(runnable.ainvoke(given, config))
