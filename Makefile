@@ -1,0 +1,35 @@
+# Every target runs on a fresh machine with Python, pip and make.
+.DEFAULT_GOAL := help
+.PHONY: help setup format lint types test coverage bench bench-smoke ci
+
+RUN := uv run
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup:  ## install uv and the environment
+	pip install --quiet uv && uv sync
+
+format:  ## rewrite the code in its one form
+	$(RUN) ruff format . && $(RUN) ruff check --fix .
+
+lint:  ## style, and the layers of the architecture
+	$(RUN) ruff format --check . && $(RUN) ruff check . && $(RUN) lint-imports
+
+types:  ## the strict type checker
+	$(RUN) mypy
+
+test:  ## all tests
+	$(RUN) pytest
+
+coverage:  ## branch coverage of the core, which must be whole
+	$(RUN) coverage run -m pytest -q tests/core tests/laws tests/schedules && $(RUN) coverage report --fail-under=100
+
+bench:  ## the benchmarks, in full
+	for b in benchmarks/*.py; do $(RUN) python $$b; done
+
+bench-smoke:  ## the benchmarks, as a quick check that they run
+	for b in benchmarks/*.py; do $(RUN) python $$b --smoke || exit 1; done
+
+ci: test lint types coverage bench-smoke  ## everything that the gate runs
+	$(RUN) bound demo --fast
