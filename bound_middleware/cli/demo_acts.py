@@ -108,7 +108,7 @@ def parallel_calls(*, fast: bool) -> Act:
     from ..langchain import bound_model
 
     calls, affordable, tokens = 20, 5, 100
-    # An eleventh of a call more than five calls cost: enough for their prompts, not for a sixth call.
+    # Five answers, and a little for their prompts: what is left of it does not pay for a sixth prompt.
     budget = 5_100_000
     counts: list[Count] = []
     outcomes: dict[str, Mapping[str, Any]] = {}
@@ -144,7 +144,7 @@ def runaway_agent(*, fast: bool) -> Act:
 
     from ..langchain import BoundMiddleware
 
-    gives_up_after, limit = (18, 8) if fast else (36, 8)
+    gives_up_after, limit = (12, 8) if fast else (36, 8)
     counts: list[Count] = []
     outcomes: dict[str, Mapping[str, Any]] = {}
     projects: dict[str, Project] = {}
@@ -214,9 +214,8 @@ def _counted(
 def _client(server: ProviderServer, **fields: Any) -> Any:
     from langchain_openai import ChatOpenAI
 
-    return ChatOpenAI(
-        model=MODEL, base_url=server.openai_url, api_key="none", max_retries=0, stream_usage=True, **fields
-    )
+    fields |= {"base_url": server.openai_url, "api_key": "none", "max_retries": 0, "stream_usage": True}
+    return ChatOpenAI(model=MODEL, **fields)
 
 
 def _usd(nanousd: int) -> str:
@@ -224,4 +223,4 @@ def _usd(nanousd: int) -> str:
 
 
 def _stopped(outcome: Mapping[str, Any], reason: str) -> bool:
-    return outcome["status"] == "stopped" and outcome["stop_reason"] == reason
+    return bool(outcome["status"] == "stopped" and outcome["stop_reason"] == reason)

@@ -78,11 +78,11 @@ def runaway(gives_up_after: int) -> Callable[[Any], Reply]:
         if number > gives_up_after:
             return Reply(text="I give up.")
         if number % 3 == 1:
-            return Reply(tool_calls=[("read_file", {"path": "shop.py"})])  # type: ignore[arg-type]
+            return Reply(tool_calls=(("read_file", {"path": "shop.py"}),))
         if number % 3 == 0:
-            return Reply(tool_calls=[("run_tests", {})])  # type: ignore[arg-type]
+            return Reply(tool_calls=(("run_tests", {}),))
         guess = f"# attempt {number // 3 + 1}\n{CODE.replace('[1:]', f'[{number // 3 + 1}:]')}"
-        return Reply(tool_calls=[("write_file", {"path": "shop.py", "text": guess})])  # type: ignore[arg-type]
+        return Reply(tool_calls=(("write_file", {"path": "shop.py", "text": guess}),))
 
     return reply
 

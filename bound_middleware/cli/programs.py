@@ -105,12 +105,12 @@ class Program:
         finder: Any = get_importer(self.target)
         if finder is None:
             _set_path0(os.path.dirname(os.path.realpath(self.target)))
-            main.__file__ = self.target
-            main.__loader__ = SourceFileLoader("__main__", self.target)
-            main.__package__ = None
-            with open(self.target, "rb") as file:
-                return compile(file.read(), self.target, "exec", dont_inherit=True)
-        _set_path0(self.target)
+            path = os.path.abspath(self.target)
+            main.__file__, main.__package__ = path, None
+            main.__loader__ = SourceFileLoader("__main__", path)
+            with open(path, "rb") as file:
+                return compile(file.read(), path, "exec", dont_inherit=True)
+        _set_path0(os.path.abspath(self.target))
         spec = finder.find_spec("__main__", None)
         if spec is None:
             raise _NoSuchModule(f"there is no __main__ in {self.target!r}")

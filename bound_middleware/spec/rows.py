@@ -57,21 +57,25 @@ def _stated(section: Section, at: str, generic: str, bounds: Bounds) -> Iterator
 
 
 def _is_live(field: Field, bounds: Bounds) -> bool:
-    closed = bounds.action_surface is not None and bounds.action_surface.allowed is not None
-    return field.name != "unknown_tools" or not closed
+    """Whether the key can ever stop something: there are no unknown tools where ``allowed`` is closed."""
+    envelope, surface = bounds.reversibility_envelope, bounds.action_surface
+    if field.name != "unknown_tools" or envelope is None:
+        return True
+    return envelope.unknown_tools != "reversible" and (surface is None or surface.allowed is None)
 
 
 def _text(field: Field, value: Any) -> str | None:
     if field.kind is not None:
         return field.kind.text(value)
-    entries = [entry for entry in value if isinstance(entry, Entry)] if isinstance(value, tuple) else []
-    tools = [tool for entry in entries for tool in entry.tools]
-    prose_only = entries and not tools
-    return None if field.many == "map" or prose_only else ", ".join(tools) or "none"
+    tools = [tool for entry in value if isinstance(entry, Entry) for tool in entry.tools]
+    is_closed = field.name in ("allowed", "outputs")
+    return ", ".join(tools) or "none" if field.many == "list" and (tools or is_closed) else None
 
 
 def _label(item: Section) -> str:
-    return item.label if isinstance(item, Entry) else ".".join(str(getattr(item, n)) for n in ("tool", "sum_of"))
+    if isinstance(item, Entry):
+        return item.label
+    return ".".join(str(getattr(item, field.name)) for field in fields_of(type(item))[:-1])
 
 
 def _unit(generic: str, field: Field, bounds: Bounds) -> str:

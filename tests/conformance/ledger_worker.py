@@ -7,13 +7,14 @@
     hold ID TOKENS          holds, says ``held``
     settle ID TOKENS        settles, says ``settled``
     fork                    works on both sides of a fork, says what the child saw and what the parent saw
-    spend SEED              a child holds, pays and settles for ever; says ``child PID``, ``paid PID TOKENS`` ..., and
-                            ``gone PID`` when it was killed
+    spend SEED              a child holds, pays and settles until nothing fits; says ``child PID``, ``paid PID TOKENS``
+                            ..., ``full PID``, and ``gone PID`` when it was killed
     unpickle HEX            settles ``pickled`` on the ledger that it is given, says its path
 """
 
 import os
 import pickle
+import signal
 import sys
 from random import Random
 
@@ -68,6 +69,9 @@ def spend(path: str, seed: str) -> None:
             tokens = dice.randint(0, MOST_TOKENS)
             say("paid", os.getpid(), tokens)
             ledger.settle(id, {"tokens": tokens}, NOW_MS)
+        else:
+            say("full", os.getpid())
+            signal.pause()
 
 
 def main(path: str) -> None:

@@ -517,6 +517,7 @@ def test_the_balances_of_a_chain_are_its_ceilings_from_the_root_down():
         ([("tokens", 30, 40, 0)], 0, 50, 0),
         ([("tokens", 0, 0, 0)], 0, 50, 0),
         ([("tokens", 30, 0, 0), ("nanousd", 10, 0, 0)], 1_000_000, 50, 10),
+        ([("nanousd", 3_000_000_000, 0, 0)], 3_000_000_000, 2_000_000, 1_000_000),
     ],
 )
 def test_an_open_call_may_hold_as_much_more_output_as_every_ceiling_has_room_for(balances, rate, wanted, more):
@@ -542,7 +543,15 @@ def test_the_ceiling_that_leaves_no_room_for_output_gives_the_reason(balances, r
 
 @pytest.mark.parametrize(
     ("tokens", "rate", "cost"),
-    [(0, 5, 0), (1, 1, 1), (1, 1_000_000, 1), (3, 1_500_000, 5), (2, 500_000, 1), (7, 0, 0)],
+    [
+        (0, 5, 0),
+        (1, 1, 1),
+        (1, 1_000_000, 1),
+        (3, 1_500_000, 5),
+        (2, 500_000, 1),
+        (7, 0, 0),
+        (1_000_000, 3_000_000_000, 3_000_000_000),
+    ],
 )
 def test_output_moves_tokens_and_money_rounded_up(tokens, rate, cost):
     assert output_amounts(tokens, rate) == {"tokens": tokens, "output_tokens": tokens, "nanousd": cost}

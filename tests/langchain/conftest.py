@@ -159,10 +159,10 @@ SEAMS: dict[str, Callable[[Any, BoundSession, Any], Any]] = {
 }
 
 
-@pytest.fixture(params=list(SEAMS))
-def seam(request) -> Callable[[Any, BoundSession, Any], Any]:
-    """Every way in which a session comes to bound a call: ``seam(model, session, call)``."""
-    return SEAMS[request.param]
+@pytest.fixture
+def seams() -> dict[str, Callable[[Any, BoundSession, Any], Any]]:
+    """The ways in which a session comes to bound a call: ``seams[name](model, session, call)``."""
+    return SEAMS
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -105,7 +105,7 @@ SPECS = section(
     settings=section(max_auto_retries=FEW),
 ).map(BoundSpec.from_dict)
 
-laws = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+laws = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=50)
 
 
 @laws
