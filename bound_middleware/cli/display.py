@@ -53,7 +53,7 @@ def money(nanousd: int) -> str:
 
 def axes(session: BoundSession) -> tuple[Axis, ...]:
     """The four axes of a session, as they stand now."""
-    usage, left, limits = session.usage, session.remaining(), session.limits
+    usage, left, limits = session.usage, session.remaining(), session.declared
     settled = {"iterations": usage.iterations, "tokens": usage.total_tokens, "money": usage.cost_nanousd}
     ceilings = {"iterations": limits.iterations, "tokens": limits.tokens, "money": limits.nanousd}
     free = {

@@ -251,5 +251,5 @@ def _near(target: str) -> str | None:
         names = os.listdir(folder or ".")
     except OSError:
         return None
-    close = get_close_matches(name, [n for n in names if n.endswith(".py")], 1)
+    close = get_close_matches(name, [n for n in names if n.endswith(".py")], 1, 0.7)
     return os.path.join(folder, close[0]) if close else None

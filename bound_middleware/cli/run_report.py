@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import INTERRUPTED, NO, OK
@@ -23,8 +23,9 @@ def report(session: BoundSession, ended: Ended, result: Any, *, as_json: bool, q
     """Print the result on stdout and the outcome on stderr; the exit code."""
     outcome = session.outcome
     code = _code(ended, outcome, result)
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
+    if sys.stdout is None or sys.stdout.closed:
+        # The program closed it, and whoever flushes it at the end must still find something.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
     if as_json:
         said: dict[str, Any] = {} if result is NOTHING else {"result": plain(result)}
         said |= {"outcome": outcome.as_dict(), "exit_code": code}

@@ -108,9 +108,10 @@ def _diff(args: argparse.Namespace) -> int:
 
 def _spec(path: str) -> BoundSpec:
     from ..spec import BoundSpec
+    from ..spec.source import MAX_CHARS
 
     if path == "-":
-        return BoundSpec.parse(sys.stdin.read(), root=Path.cwd(), file="<stdin>")
+        return BoundSpec.parse(sys.stdin.read(MAX_CHARS + 1), root=Path.cwd(), file="<stdin>")
     return BoundSpec.load(path)
 
 

@@ -152,8 +152,12 @@ class Limits:
                 words = " or ".join(kind.__name__ for kind in allowed)
                 raise SpecError(f"{value!r} is no value of its kind", key=f.name, value=value, allowed=words)
         for table in _TABLES:
-            for *names, number in getattr(self, table):
-                count(number, ".".join((table, *names)))
+            rows = getattr(self, table)
+            for i, (*names, number) in enumerate(rows):
+                key = ".".join((table, *names))
+                count(number, key)
+                if any(row[:-1] == tuple(names) for row in rows[:i]):
+                    raise SpecError("is listed twice", key=key, value=number)
         if self.on_unpriced_tool not in ("refuse", "free"):
             count(self.on_unpriced_tool, "on_unpriced_tool")
         if self.on_unknown_price != "refuse" and not isinstance(self.on_unknown_price, FlatRate):

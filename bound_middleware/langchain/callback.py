@@ -150,7 +150,8 @@ class BoundCallback(BaseCallbackHandler):
             parts = (delta.get(key) for key in ("text", "reasoning", "thinking", "args", "arguments"))
             self._took(opened, "event", "".join(p for p in parts if isinstance(p, str)))
         usage = event.get("usage") or event.get("usage_metadata")
-        if usage:
+        if usage and opened.meter.result() is None:
+            # LangChain has added up what the chunks reported, running totals too; the chunks themselves count.
             opened.meter.add(usage)
 
     def _took(self, opened: OpenCall, source: str, text: str) -> None:
@@ -173,6 +174,7 @@ class BoundCallback(BaseCallbackHandler):
         """Settle at what the provider billed."""
         opened = open_calls.take(run_id, self)
         if opened is None:
+            self._note_hit(response, run_id)
             return
         call, meter = opened.call, opened.meter
         text, truncated, answers = "", False, True
@@ -187,12 +189,11 @@ class BoundCallback(BaseCallbackHandler):
             fresh.add(message, info)
             answers = answers and not message.tool_calls
             truncated = truncated or providers.stop_reason(message, info).kind == "truncated"
-        reading = meter.result() or fresh.result()
+        reading = meter.result(call.output_tokens) or fresh.result()
         hit = fresh.result()
         if hit is not None and hit.cached_hit:
             yield from call.settle("not_sent")
-            for session in call.sessions:
-                session.record("cache_hit", call_id=str(run_id), detail={"model": call.request.model})
+            _record_hit(call.sessions, run_id)
             return
         yield from call.settle("done", reading, truncated=truncated, answers=answers, text=text)
         if reading is None and any(s.limits.strict_usage for s in call.sessions):
@@ -205,12 +206,21 @@ class BoundCallback(BaseCallbackHandler):
             error.outcome = yield from _outcome(call.sessions[-1])
             raise bubbling(error)
 
+    def _note_hit(self, response: Any, run_id: Any) -> None:
+        """Record an answer of LangChain's cache for a bounded model: the cache lies above its seam.
+
+        Where the ambient handler sees the call too, it is left to that one.
+        """
+        messages = [g.message for group in response.generations for g in group if hasattr(g, "message")]
+        if any(_from_cache(message) for message in messages) and (self.session is None or not scope.anyone()):
+            _record_hit(self._claim(None), run_id)
+
     def _model_error(self, error: BaseException, *, run_id: Any, **kwargs: Any) -> Flow[None]:
         """Settle a call that failed, was left, or was cut by us."""
         opened = open_calls.take(run_id, self)
         if opened is None:
             return
-        call, reading = opened.call, opened.meter.result()
+        call, reading = opened.call, opened.meter.result(opened.call.output_tokens)
         if call.stopped_by is not None:
             yield close_streams(error)
             yield from call.settle("cut", reading)
@@ -277,6 +287,16 @@ def callback_for(session: BoundSession) -> BoundCallback:
     limits = session.limits
     kind = StreamingBoundCallback if limits.bounds_output or limits.bounds_call_time else BoundCallback
     return kind(session)
+
+
+def _from_cache(message: Any) -> bool:
+    """Whether LangChain's cache answered. It marks such usage with a cost of 0."""
+    return (getattr(message, "usage_metadata", None) or {}).get("total_cost") == 0
+
+
+def _record_hit(sessions: tuple[BoundSession, ...], run_id: Any) -> None:
+    for session in sessions:
+        session.record("cache_hit", call_id=str(run_id))
 
 
 def _outcome(session: BoundSession) -> Flow[Any]:

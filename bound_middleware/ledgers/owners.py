@@ -42,7 +42,8 @@ class Owner:
 def this_process() -> Owner:
     """The owner of the holds that this process makes."""
     pid = os.getpid()
-    host = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+    name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+    host = name.encode(errors="replace").decode()
     boot = _line("/proc/sys/kernel/random/boot_id")
     if _link("/proc/self") != str(pid):
         return Owner(pid=pid, boot=boot, host=host)

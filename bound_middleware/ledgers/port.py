@@ -64,7 +64,11 @@ class Ledger(Protocol):
         ...
 
     def release(self, hold_id: str, now_ms: int) -> Settlement:
-        """Close a hold and book nothing; a closed hold stays as it is. Raises ``LedgerError`` (``unknown_hold``)."""
+        """Close a hold and book nothing; a closed hold stays as it is.
+
+        Raises:
+            LedgerError: ``unknown_hold``.
+        """
         ...
 
     def book(

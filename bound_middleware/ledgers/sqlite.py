@@ -30,8 +30,8 @@ class SqliteLedger:
     (some hundreds), never half of one. ``"full"`` waits for the disk in every operation and survives both. The
     file must be on a local disk: the log needs memory shared between its users.
 
-    Ids are remembered for ever, at about 80 bytes each, because an id that is forgotten can be paid twice;
-    ``prune`` forgets old ones. Amounts, ceilings and sums go up to 2**63 - 1; beyond, an operation raises.
+    Ids are remembered for ever, each at its length and some 30 bytes, because an id that is forgotten can be paid
+    twice; ``prune`` forgets old ones. Amounts, ceilings and sums go up to 2**63 - 1; beyond, an operation raises.
 
     A hold belongs to the process that made or last extended it. When that process has ended without settling, the
     next operation of any other that is told the time settles the hold in full, as an estimate, without waiting for

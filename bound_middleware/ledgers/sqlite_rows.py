@@ -83,8 +83,6 @@ class Rows:
     def close(self) -> None:
         self._connection.close()
 
-    # ---- accounts
-
     def account(self, account_id: str) -> Account:
         """Raises ``LedgerError`` (``unknown_account``)."""
         account = self.known_account(account_id)
@@ -137,8 +135,6 @@ class Rows:
             sums[labels] = added(sums.get(labels, {}), amounts_from(settled))
         return tuple(Line(labels=labels, amounts=amounts) for labels, amounts in sums.items())
 
-    # ---- open holds
-
     def hold(self, hold_id: str) -> Hold | None:
         return self._open.get(hold_id)
 
@@ -180,8 +176,6 @@ class Rows:
         self._strangers.pop(hold.id, None)
         self._keep(chain)
         self._keep_hold(hold)
-
-    # ---- what was settled
 
     def book(self, chain: Chain, labels: Labels, used: Amounts) -> None:
         """Write the balances of ``chain``, and ``used`` into the lines; nothing when it cannot be counted."""
@@ -230,8 +224,6 @@ class Rows:
             row = self._execute(_LINE, key).fetchone()
             line = {} if row is None else amounts_from(row[0])
         return line
-
-    # ---- what is kept between transactions
 
     def _forget(self) -> None:
         self._version = self._next_due_ms = None

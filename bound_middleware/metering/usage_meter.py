@@ -13,7 +13,8 @@ The rules, on the reports that are not empty, in order:
    a. It falls somewhere: increments; they add up.
    b. It rises with every report: running totals; the last counts.
    c. It is always the same: one token for each chunk with text; a chunk without text repeats. More than one token
-      each, or chunks that nobody saw, is ambiguous: the sum, flagged.
+      each, or chunks that nobody saw, is ambiguous and flagged: the sum, or the one report where that is nearer
+      to the tokens that were received.
    d. It rises, and stays only where a chunk brought no text: running totals. Where text came without a rise it is
       ambiguous: the last if it can hold a token for each chunk with text, else the sum; flagged.
 """
@@ -85,11 +86,15 @@ class UsageMeter:
         report.snapshot = not type(message).__name__.endswith("Chunk")
         self._take(report)
 
-    def result(self) -> UsageReading | None:
-        """What the call used, or ``None`` when the provider reported nothing at all."""
+    def result(self, received_tokens: int | None = None) -> UsageReading | None:
+        """What the call used, or ``None`` when the provider reported nothing at all.
+
+        Args:
+            received_tokens: the caller's own count of the output, where it has one; it settles what is ambiguous.
+        """
         if not self._reports:
             return None
-        reading = checked(_combined(self._reports), received_text=self._text)
+        reading = checked(_combined(self._reports, received_tokens), received_text=self._text)
         return replace(reading, service_tier=self.service_tier or reading.service_tier, model_name=self.model_name)
 
     def _take(self, report: Report) -> None:
@@ -121,7 +126,7 @@ def _usage_in(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return metadata if "eval_count" in metadata or "prompt_eval_count" in metadata else None
 
 
-def _combined(reports: list[Report]) -> Report:
+def _combined(reports: list[Report], received_tokens: int | None) -> Report:
     notes = list(dict.fromkeys(note for report in reports for note in report.notes))
     told = [report for report in reports if not report.empty]
     if not told:
@@ -137,7 +142,7 @@ def _combined(reports: list[Report]) -> Report:
         if _is_summary(told):
             return replace(told[-1], notes=notes)
         return _sum(told, notes)
-    return _with_repeated_prompt(told, notes)
+    return _with_repeated_prompt(told, notes, received_tokens)
 
 
 def _is_summary(told: list[Report]) -> bool:
@@ -148,7 +153,7 @@ def _is_summary(told: list[Report]) -> bool:
     return last.output == sum(report.output or 0 for report in told[:-1])
 
 
-def _with_repeated_prompt(told: list[Report], notes: list[str]) -> Report:
+def _with_repeated_prompt(told: list[Report], notes: list[str], received_tokens: int | None) -> Report:
     prompts = [report.input for report in told if report.input]
     if any(later < earlier for earlier, later in pairwise(prompts)):
         notes.append("the prompt shrinks from report to report: the largest counts")
@@ -170,8 +175,11 @@ def _with_repeated_prompt(told: list[Report], notes: list[str]) -> Report:
             return _largest(told, notes)
         seen = all(report.text is not None for report in grown)
         if not seen or outputs[0] != 1:
-            notes.append("equal counts repeat: increments or running totals, read as increments")
-        return _largest(told, notes, output=outputs[0] * len(with_text), added=with_text)
+            notes.append("equal counts repeat: increments or running totals")
+        total = outputs[0] * len(with_text)
+        if outputs[0] > 1 and received_tokens and received_tokens - outputs[0] < total - received_tokens:
+            return _largest(told, notes)
+        return _largest(told, notes, output=total, added=with_text)
     if all(text is False for step, text in steps if step == 0):
         return _largest(told, notes)
     notes.append("counts rise and repeat: increments or running totals")

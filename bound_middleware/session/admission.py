@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
-from ..core import usage as meters
-from ..core.errors import BoundExceeded
+from ..core.errors import BoundExceeded, LedgerError
 from ..core.gateway import Facts, Request, Verdict
-from ..core.ledger import Hold, Labels, Settlement
-from .flow import Flow, Op, Pause
+from ..core.ledger import Hold, Labels
+from ..core.usage import Amounts, added
+from . import own_holds
+from .flow import Flow, Op
+from .own_holds import OpenHold, OwnHolds
+from .patience import Patience
 
 if TYPE_CHECKING:
     from ..metering.rates import Rate
@@ -20,10 +23,6 @@ if TYPE_CHECKING:
 
 #: A call may last as long as its own bound says; after this much more nobody can be waiting for it.
 HOLD_TTL_MS = 600_000
-#: Other processes settle without waking us, so a shared ledger is looked at this often while waiting.
-POLL_S = 0.05
-#: Holds of this process may also expire while nobody closes one.
-IDLE_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,75 +50,88 @@ class ModelRequest:
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """What one of the bounding sessions says, and holds once the call is admitted."""
+    """What one of the bounding sessions says, and holds once the call is admitted.
+
+    ``verdict`` is the gateway's; ``granted`` is what holds for the call: the same, except in shadow mode, where
+    nothing is refused or capped.
+    """
 
     session: BoundSession
     rate: Rate | None
     request: Request
     facts: Facts
     verdict: Verdict
+    granted: Verdict
     estimate: InputEstimate
+    hold_id: str
+    own: OpenHold | None = None
 
-    @property
-    def hold_id(self) -> str:
-        return f"{self.session.session_id}:{self.request.id}"
+    def judge(self) -> None:
+        self.verdict = self.session.judge(self.request, self.facts)
+        self.granted = self.session.granted(self.request, self.facts, self.verdict)
+
+    def held(self, more: Amounts) -> None:
+        """Note what the ledger holds (more) for this part."""
+        if self.own is None:
+            self.own = own_holds.opened(self.session.accounts, more)
+        else:
+            self.own.amounts = added(self.own.amounts, more)
+
+    def closed(self) -> None:
+        if self.own is not None:
+            self.own.close()
 
     def release(self) -> Op:
         """Give the hold back, and wake who waits for room."""
-        session, now_ms = self.session, self.session.clock.now_ms()
-
-        def run() -> Settlement:
-            settlement = session.ledger.release(self.hold_id, now_ms)
-            session.turnstile.move()
-            return settlement
-
-        return Op(run, session.ledger.blocking)
+        self.closed()
+        return Op(lambda: self.session.books.release(self.hold_id), self.session.ledger.blocking)
 
 
 def admit(sessions: tuple[BoundSession, ...], asked: ModelRequest) -> Flow[list[Part]]:
-    """Hold room in every session, waiting for open holds as long as the sessions allow.
+    """Hold room in every session, waiting for open holds of others as long as the sessions allow.
 
     Raises:
         BoundExceeded: a session refused; nothing is held.
+        LedgerError: a ledger is not available; nothing is held.
     """
     for session in sessions:
         session.start_clock()
-    waiting_since = time.monotonic()
-    while True:
-        seen = [session.turnstile.moves for session in sessions]
-        waited_s = time.monotonic() - waiting_since
-        parts = yield from _judged(sessions, asked, waited_s)
-        refusing = next((i for i, p in enumerate(parts) if p.verdict.kind == "refuse"), None)
-        if refusing is None:
-            if (yield from _held(parts)):
-                return parts
-            continue
-        part = parts[refusing]
-        left_s = part.session.limits.admission_wait_ms / 1000 - waited_s
-        if not part.verdict.may_fit_later or left_s <= 0:
-            raise part.session.refuse(part.request, part.facts, part.verdict)
-        poll_s = POLL_S if part.session.ledger.blocking else IDLE_POLL_S
-        yield Pause(part.session.turnstile, seen[refusing], min(left_s, poll_s))
+    with Patience(sessions) as patience:
+        for attempt in count():
+            impatient = patience.look()
+            parts = yield from _judged(sessions, asked, impatient, attempt)
+            refusing = [part for part in parts if part.granted.kind == "refuse"]
+            if not refusing:
+                if (yield from _held(parts)):
+                    break
+                continue
+            part = next((p for p in refusing if not p.verdict.may_fit_later), refusing[0])
+            if not part.verdict.may_fit_later or id(part.session) in impatient:
+                raise part.session.refuse(part.request, part.facts, part.verdict)
+            yield patience.pause(part.session)
+    return parts
 
 
-def _judged(sessions: tuple[BoundSession, ...], asked: ModelRequest, waited_s: float) -> Flow[list[Part]]:
+def _judged(
+    sessions: tuple[BoundSession, ...], asked: ModelRequest, impatient: frozenset[int], attempt: int
+) -> Flow[list[Part]]:
     cap = asked.output_max_tokens
     parts: list[Part] = []
     for session in sessions:
-        part = yield from _part(session, asked, waited_s)
-        own = part.verdict.output_cap_tokens
-        if part.verdict.kind == "allow" and own is not None:
+        part = yield from _part(session, asked, waited=id(session) in impatient, attempt=attempt)
+        own = part.granted.output_cap_tokens
+        if part.granted.kind == "allow" and own is not None:
             cap = own if cap is None else min(cap, own)
         parts.append(part)
     if len(parts) > 1 and cap is not None:
         for part in parts:
-            if part.verdict.kind == "allow" and part.verdict.output_cap_tokens != cap:
+            if part.granted.kind == "allow" and part.granted.output_cap_tokens != cap:
                 part.request = replace(part.request, output_max_tokens=cap)
-                part.verdict = part.session.judge(part.request, part.facts)
+                part.judge()
     return parts
 
 
-def _part(session: BoundSession, asked: ModelRequest, waited_s: float) -> Flow[Part]:
+def _part(session: BoundSession, asked: ModelRequest, *, waited: bool, attempt: int) -> Flow[Part]:
     rate = session.prices.rate(asked.model, asked.provider, base_url=asked.base_url)
     estimate = session.calibration.estimate(asked.model, asked.conversation, asked.counted_input_tokens)
     tokens = estimate.tokens
@@ -132,46 +144,65 @@ def _part(session: BoundSession, asked: ModelRequest, waited_s: float) -> Flow[P
         output_max_tokens=asked.output_max_tokens,
         generations=asked.generations,
     )
+    own = yield OwnHolds()
     chain = yield from session.chain()
     facts = Facts(
         elapsed_ms=session.elapsed_ms(),
-        balances=session.balances(chain),
+        balances=session.balances(chain, own),
         input_nanousd=None
         if rate is None
         else rate.input_ceiling_nanousd(tokens, asked.may_write_cache, asked.service_tier),
         output_nanousd_per_mtok=rate.output_nanousd_per_mtok_at(tokens, asked.service_tier) if rate else 0,
-        waited=waited_s * 1000 >= session.limits.admission_wait_ms,
+        waited=waited,
     )
     verdict = session.judge(request, facts)
-    if session.shadow and verdict.kind == "refuse":
-        session.refuse(request, facts, verdict)
-        verdict = Verdict(kind="allow", amounts={meters.MODEL_CALLS: 1})
-    return Part(session=session, rate=rate, request=request, facts=facts, verdict=verdict, estimate=estimate)
+    # A hold that was given back leaves a closed id behind, so another attempt holds under another one.
+    again = f"~{attempt}" if attempt else ""
+    return Part(
+        session=session,
+        rate=rate,
+        request=request,
+        facts=facts,
+        verdict=verdict,
+        granted=session.granted(request, facts, verdict),
+        estimate=estimate,
+        hold_id=f"{session.session_id}:{asked.call_id}{again}",
+    )
 
 
 def _held(parts: list[Part]) -> Flow[bool]:
     """Whether every part could be held; otherwise none is."""
-    held: list[Part] = []
-    for part in parts:
-        short = yield _hold(part)
+    for i, part in enumerate(parts):
+        try:
+            short = yield _hold(part)
+        except BaseException as error:
+            # What failed (or was cancelled while it happened) is not known to be held, nor not to be.
+            certain = isinstance(error, LedgerError)
+            yield from give_back(parts[: i if certain else i + 1])
+            raise
         if short is not None:
-            for other in held:
-                yield other.release()
+            yield from give_back(parts[:i])
             return False
-        held.append(part)
+        part.held(part.granted.amounts)
     return True
 
 
+def give_back(parts: list[Part]) -> Flow[None]:
+    """Release every part; one that is not held stays so."""
+    for part in parts:
+        yield part.release()
+
+
 def _hold(part: Part) -> Op:
-    session, now_ms = part.session, part.session.clock.now_ms()
+    session = part.session
     hold = Hold(
         id=part.hold_id,
         account_id=session.session_id,
-        amounts=part.verdict.amounts,
-        expires_ms=now_ms + HOLD_TTL_MS + (part.verdict.time_ms or 0),
+        amounts=part.granted.amounts,
+        expires_ms=session.clock.now_ms() + HOLD_TTL_MS + (part.verdict.time_ms or 0),
         labels=Labels(model=part.request.name, agent=session.agent),
     )
-    return Op(lambda: session.ledger.hold(hold, now_ms), session.ledger.blocking)
+    return Op(lambda: session.books.hold(hold), session.ledger.blocking)
 
 
-__all__ = ["BoundExceeded", "ModelRequest", "Part", "admit"]
+__all__ = ["BoundExceeded", "ModelRequest", "Part", "admit", "give_back"]

@@ -6,25 +6,46 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.errors import BoundExceeded
 from ..core.gateway import in_order
 from .outcome import Status
 
 #: Reasons after which every later call of the run is refused too.
 _ENDS_THE_RUN = frozenset({"deadline", "cost_budget", "token_budget", "iteration_limit", "usage_missing"})
+#: Reasons that refuse or cut one call, and leave the run free to go on without it.
+_ENDS_ONE_CALL = frozenset(
+    {
+        "model_call_cost",
+        "tool_call_cost",
+        "model_call_deadline",
+        "tool_call_deadline",
+        "idle",
+        "unpriced_model",
+        "tool_refused",
+        "data_scope",
+        "approval_rejected",
+        "approver_failed",
+        "approval_expired",
+        "model_not_allowed",
+        "input_per_call",
+    }
+)
 
 
 class Ending:
     """The state from which an outcome is read. Thread-safe.
 
-    A bound that ended something stays (``stop``); a truncated answer is forgotten when a later call answers in
-    full, because the run went on.
+    A bound that ended something stays (``stop``). A truncated answer, and a bound that refused one call alone, are
+    no ending when a later call answers in full, because the run went on; ``detail["refused"]`` still names them.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reasons: list[str] = []
         self._details: dict[str, dict[str, Any]] = {}
+        self._refused: list[str] = []
         self._failed = False
+        self._passed: BoundExceeded | None = None
         self._open = False
         self._closed = False
         self._truncated: tuple[bool, bool] = (False, False)
@@ -32,7 +53,7 @@ class Ending:
     def stop(self, reason: str, detail: Mapping[str, Any] | None = None) -> None:
         """A bound refused or cut something."""
         with self._lock:
-            if reason not in self._details:
+            if reason not in self._reasons:
                 self._reasons.append(reason)
                 self._details[reason] = dict(detail or {})
 
@@ -46,30 +67,38 @@ class Ending:
         """A model call ended; whether its answer is cut, and whether a bound of ours cut it."""
         with self._lock:
             self._truncated = (truncated, by_us)
+            if not truncated:
+                survived = [reason for reason in self._reasons if reason in _ENDS_ONE_CALL]
+                self._refused += [reason for reason in survived if reason not in self._refused]
+                self._reasons = [reason for reason in self._reasons if reason not in survived]
 
     def begin(self) -> None:
         with self._lock:
-            self._open, self._failed = True, False
+            self._open, self._failed, self._passed = True, False, None
 
-    def end(self, *, failed: bool) -> None:
+    def end(self, error: BaseException | None = None) -> None:
+        """The run ended, with what left its block. A generator that is closed early has not failed."""
         with self._lock:
-            self._open, self._closed, self._failed = False, True, failed
+            self._open, self._closed = False, True
+            self._passed = error if isinstance(error, BoundExceeded) else None
+            self._failed = not isinstance(error, (BoundExceeded, GeneratorExit, type(None)))
 
     def read(self) -> tuple[Status, str | None, bool, dict[str, Any]]:
         """Status, stop reason, truncated, detail."""
         with self._lock:
             truncated, by_us = self._truncated
-            reasons = list(self._reasons)
+            reasons = in_order(self._reasons)
             if truncated and by_us and not reasons:
-                reasons.append("truncated")
-            first = in_order(reasons)
-            detail = dict(self._details.get(first[0], {})) if first else {}
-            if first:
-                detail["limits"] = first
-            if first:
-                status: Status = "stopped"
-            elif self._failed:
-                status = "failed"
-            else:
-                status = "completed" if self._closed and not self._open else "running"
-            return status, (first[0] if first else None), truncated, detail
+                reasons = ["truncated"]
+            detail = dict(self._details.get(reasons[0], {})) if reasons else {}
+            if not reasons and self._passed is not None:
+                # The bound of another session (a child's, or one around this one) ended this run too.
+                reasons, detail = [self._passed.stop_reason], {"session_id": self._passed.session_id}
+            if self._refused:
+                detail["refused"] = in_order(self._refused)
+            if reasons:
+                detail["limits"] = reasons
+                return "stopped", reasons[0], truncated, detail
+            if self._failed:
+                return "failed", None, truncated, detail
+            return ("completed" if self._closed and not self._open else "running"), None, truncated, detail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from ..core.errors import SpecError
@@ -74,9 +74,14 @@ class bound:
 
             @functools.wraps(function)
             async def agenerate(*args: Any, **kwargs: Any) -> Any:
-                async with self.session():
-                    async for item in function(*args, **kwargs):
-                        yield item
+                async with self.session() as session:
+                    items = function(*args, **kwargs)
+                    try:
+                        async for item in items:
+                            with scope.outside(session):
+                                yield item
+                    finally:
+                        await items.aclose()
 
             return agenerate  # type: ignore[return-value]
         if inspect.iscoroutinefunction(function):
@@ -91,8 +96,8 @@ class bound:
 
             @functools.wraps(function)
             def generate(*args: Any, **kwargs: Any) -> Any:
-                with self.session():
-                    return (yield from function(*args, **kwargs))
+                with self.session() as session:
+                    return (yield from _between(session, function(*args, **kwargs)))
 
             return generate  # type: ignore[return-value]
 
@@ -104,22 +109,48 @@ class bound:
         return call  # type: ignore[return-value]
 
 
-def install(spec: Any, **options: Any) -> BoundSession | None:
+def _between(session: BoundSession, items: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """The items of a generator whose own code alone runs inside the session; what is sent and thrown reaches it."""
+    resume, value = items.send, None
+    while True:
+        try:
+            item = resume(value)
+        except StopIteration as done:
+            return done.value
+        try:
+            with scope.outside(session):
+                resume, value = items.send, (yield item)
+        except GeneratorExit:
+            items.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - thrown by the consumer, for the generator
+            resume, value = items.throw, error
+
+
+def install(spec: Any = None, **options: Any) -> BoundSession | None:
     """Bound every LangChain call of this process that no session claims; ``install(None)`` takes it away.
 
     Args:
-        spec: a ``BoundSpec``, a path or a dict.
-        **options: the arguments of ``BoundSession``.
+        spec: a ``BoundSpec``, a path or a dict, or a session; or none, and the short names.
+        **options: those, and the arguments of ``BoundSession``.
 
     Returns:
         The session that now stands behind all others.
+
+    Raises:
+        SpecError: when a bound is wrong; what was installed before stays.
     """
     from .._doors import ambient_hook
 
-    if spec is None:
+    if spec is None and not options:
         scope.set_default(None)
         return None
-    session = spec if isinstance(spec, BoundSession) else BoundSession(spec, **options)
+    if isinstance(spec, BoundSession):
+        if options:
+            raise SpecError(f"the session is open already: {', '.join(options)} come too late", key="install")
+        session = spec
+    else:
+        session = bound(spec, **options).session()
     ambient_hook()
     scope.set_default(session)
     return session

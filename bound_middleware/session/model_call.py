@@ -14,7 +14,7 @@ from ..core.errors import BoundExceeded
 from ..core.events import breach_event
 from ..core.limits import DEFAULT_OUTPUT_PER_CALL_TOKENS
 from ..core.usage import Usage
-from .admission import ModelRequest, Part, admit
+from .admission import ModelRequest, Part, admit, give_back
 from .flow import Flow, Op
 from .output_meter import OutputMeter
 from .settlement import Billing, How, billed, book
@@ -54,11 +54,19 @@ class ModelCall:
 
     def admit(self) -> Flow[None]:
         """Hold room for the call in every session; see ``admission.admit``. Raises ``BoundExceeded``."""
-        self.parts = yield from admit(self.sessions, self.request)
+        parts = yield from admit(self.sessions, self.request)
+        for i, part in enumerate(parts):
+            try:
+                part.session.decided(part.request, part.facts, part.verdict)
+            except BaseException:
+                yield from give_back(parts)
+                for told in parts[: i + 1]:
+                    told.session.record("model_call_settled", call_id=told.request.id, detail={"how": "not_sent"})
+                raise
+        self.parts = parts
         time_ms: int | None = None
-        for part in self.parts:
-            v = part.verdict
-            part.session.record("model_call", request=part.request, facts=part.facts, verdict=v)
+        for part in parts:
+            v = part.granted
             if self._is_tighter(v.output_cap_tokens):
                 self.output_cap_tokens, self.cap_reason = v.output_cap_tokens, v.cap_reason
             if v.time_ms is not None and (time_ms is None or v.time_ms < time_ms):
@@ -131,12 +139,12 @@ class ModelCall:
                 return False
             grant = min(grant, room)
         for part in self.parts:
-            session, now_ms = part.session, part.session.clock.now_ms()
             more = gateway.output_amounts(grant, part.facts.output_nanousd_per_mtok)
-            short = yield Op(_extension(session, part.hold_id, more, now_ms), session.ledger.blocking)
+            short = yield _extension(part, more)
             if short is not None:
                 self.cap_reason = gateway.reason_of_meter(short.meter)
                 return False
+            part.held(more)
         self.output_cap_tokens += grant
         return True
 
@@ -192,9 +200,15 @@ class ModelCall:
         if text is not None and received == 0:
             received = self.request.counter.count(text)
         billing = NOTHING
+        problem: BaseException | None = None
         for part in self.parts:
             billing = billed(how, reading, part.request.input_tokens, received)
-            yield from book(part, self.request, how, billing, reading, answers=answers)
+            try:
+                yield from book(part, self.request, how, billing, reading, answers=answers)
+            except BaseException as error:  # noqa: BLE001 - raised once every session has its part
+                problem = problem or error
+        if problem is not None:
+            raise problem
         if billing.estimated is False and how == "done" and self._meter is not None:
             shown = billing.usage.output_tokens - billing.usage.reasoning_tokens
             self.sessions[-1].calibration.learn_output(self.request.model, self._meter.plain_tokens, shown)
@@ -233,8 +247,9 @@ class ModelCall:
         )
 
 
-def _extension(session: BoundSession, hold_id: str, more: dict[str, int], now_ms: int) -> Any:
-    return lambda: session.ledger.extend(hold_id, more, now_ms)
+def _extension(part: Part, more: dict[str, int]) -> Op:
+    session, now_ms = part.session, part.session.clock.now_ms()
+    return Op(lambda: session.ledger.extend(part.hold_id, more, now_ms), session.ledger.blocking)
 
 
 __all__ = ["Billing", "How", "ModelCall", "ModelRequest"]

@@ -19,7 +19,8 @@ Status = Literal["running", "completed", "stopped", "pending_approval", "gate_un
 class SessionUsage:
     """What was settled. Tokens are inclusive (input with cache, output with reasoning).
 
-    ``estimated`` is True when any part was not reported by the provider. ``by_model``, ``by_tool`` and
+    ``estimated`` is True when any part was not reported by the provider, and ``unpriced_calls`` counts the calls
+    whose price is unknown, so that ``cost_usd`` is without them. ``by_model``, ``by_tool`` and
     ``by_agent`` hold the same shape by name, without further breakdown.
     """
 
@@ -33,6 +34,7 @@ class SessionUsage:
     reasoning_tokens: int = 0
     cost_nanousd: int = 0
     estimated_calls: int = 0
+    unpriced_calls: int = 0
     by_model: Mapping[str, SessionUsage] = field(default_factory=dict)
     by_tool: Mapping[str, SessionUsage] = field(default_factory=dict)
     by_agent: Mapping[str, SessionUsage] = field(default_factory=dict)
@@ -76,12 +78,20 @@ _COUNTERS = (
     "reasoning_tokens",
     "cost_nanousd",
     "estimated_calls",
+    "unpriced_calls",
 )
 _METER_OF = {"cost_nanousd": meters.NANOUSD}
 
 
 def _usage_from(values: dict[str, Any]) -> SessionUsage:
     return SessionUsage(**values)
+
+
+def lines_since(before: Iterable[Line], now: Iterable[Line]) -> tuple[Line, ...]:
+    """What was settled by labels since ``before``."""
+    known = {line.labels: line.amounts for line in before}
+    grown = ((line.labels, meters.subtracted(line.amounts, known.get(line.labels, {}))) for line in now)
+    return tuple(Line(labels=labels, amounts=amounts) for labels, amounts in grown if amounts)
 
 
 def usage_of(settled: Amounts, lines: Iterable[Line]) -> SessionUsage:

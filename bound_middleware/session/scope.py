@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,16 @@ def leave(session: BoundSession) -> None:
             entry.times -= 1
             if entry.times <= 0:
                 del _live[id(session)]
+
+
+@contextmanager
+def outside(session: BoundSession) -> Iterator[None]:
+    """Somebody else's code runs: the consumer of a bounded generator, between two items."""
+    leave(session)
+    try:
+        yield
+    finally:
+        enter(session)
 
 
 def remember(session: BoundSession) -> None:
@@ -133,10 +144,10 @@ def claim_for(
 
 
 def _without_ancestors(sessions: tuple[BoundSession, ...]) -> tuple[BoundSession, ...]:
-    """Each session once, and none that a later one already charges as its parent."""
+    """Each session once, and none that another one already charges as its parent."""
     kept: list[BoundSession] = []
-    for i, session in enumerate(sessions):
-        charged_below = any(other.charges_through(session) for other in sessions[i + 1 :])
+    for session in sessions:
+        charged_below = any(other.charges_through(session) for other in sessions)
         if not charged_below and session not in kept:
             kept.append(session)
     return tuple(kept)

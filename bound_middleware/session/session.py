@@ -8,20 +8,22 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import usage as meters
-from ..core.errors import BoundExceeded, SpecError
+from ..core.errors import BoundExceeded, LedgerError
 from ..core.events import TraceEvent, breach_event, limits_as_dict
-from ..core.gateway import Balance, Facts, Request, Verdict, as_dict, balances_of, decide
-from ..core.ledger import Chain, available
+from ..core.gateway import Balance, Facts, Request, Verdict, as_dict, decide
+from ..core.ledger import Chain
 from ..core.limits import Limits
-from . import scope
+from ..core.usage import Amounts
+from . import arguments, scope
 from .activity import Activity
+from .books import Books
 from .calibration import Calibration
-from .clock import Clock, SystemClock
+from .clock import Clock
 from .ending import Ending
-from .flow import Flow, Op, drive
+from .flow import Flow, Op, adrive, drive
 from .outcome import Remaining, RunOutcome, SessionUsage, usage_of
+from .reading import balances_seen, outcome_of, remaining_of
 from .trace import Trace
-from .waiting import turnstile_of
 
 if TYPE_CHECKING:
     from ..ledgers.port import Ledger
@@ -68,57 +70,53 @@ class BoundSession:
         from ..spec import BoundSpec
 
         self.spec = BoundSpec.of({} if spec is None else spec)
+        self._given = {"clock": clock, "prices": prices, "sinks": sinks, "tenant": tenant, "user": user}
+        limits = self.spec.limits()
         self._open(
-            limits=self.spec.limits(),
-            ledger=ledger,
-            session_id=session_id or uuid.uuid4().hex,
-            clock=clock or SystemClock(),
-            prices=prices,
-            trace_sinks=tuple(sinks),
-            shadow=shadow,
+            limits=limits,
+            ledger=arguments.ledger_of(ledger),
+            session_id=arguments.session_id_of(session_id),
+            clock=arguments.clock_of(clock),
+            prices=arguments.prices_of(prices, limits),
+            sinks=arguments.sinks_of(sinks),
+            shadow=arguments.flag_of(shadow, "shadow"),
             agent=self.spec.agent or "",
             parent=None,
-            owner={k: v for k, v in (("tenant", tenant), ("user", user)) if v is not None},
+            owner=arguments.owner_of(tenant, user),
         )
 
     def _open(
         self,
         *,
         limits: Limits,
-        ledger: Ledger | None,
+        ledger: Ledger,
         session_id: str,
         clock: Clock,
-        prices: Any,
-        trace_sinks: tuple[Any, ...],
+        prices: PriceBook,
+        sinks: tuple[Any, ...],
         shadow: bool,
         agent: str,
         parent: BoundSession | None,
         owner: Mapping[str, str],
     ) -> None:
-        from ..metering.prices import PriceBook
-
-        if ledger is None:
-            from ..ledgers.memory import MemoryLedger
-
-            ledger = MemoryLedger()
-        if not isinstance(prices, PriceBook):
-            prices = PriceBook(prices, on_unknown=limits.on_unknown_price, trusted_zero=limits.trusted_zero_models)
-        self.limits, self.ledger, self.session_id, self.clock = limits, ledger, session_id, clock
-        self.prices: PriceBook = prices
+        self.declared = limits
+        """What the specification says. ``limits`` is what is enforced of it: in shadow mode, nothing."""
+        self.limits = Limits(iteration_unit=limits.iteration_unit) if shadow else limits
+        self.ledger, self.session_id, self.clock, self.prices = ledger, session_id, clock, prices
         self.shadow, self.agent, self.parent, self.owner = shadow, agent, parent, dict(owner)
         self.calibration: Calibration = parent.calibration if parent else Calibration()
-        self.turnstile = turnstile_of(ledger)
         self.ending = Ending()
-        self.trace = Trace(session_id, self.spec.fingerprint, trace_sinks, shadow)
+        self.trace = Trace(session_id, self.spec.fingerprint, sinks, shadow)
         self._lock = threading.Lock()
         self._entries = 0
         account = ledger.open(
-            session_id,
-            ceilings={} if shadow else dict(limits.ceilings),
-            parent_id=parent.session_id if parent else None,
+            session_id, ceilings=dict(self.limits.ceilings), parent_id=parent.session_id if parent else None
         )
         self.activity = Activity(clock, account.settled.get(meters.ACTIVE_MS, 0))
-        self._settled_before = dict(account.settled)
+        self.books = Books(ledger, session_id, clock, self.activity, keeps_time=parent is None)
+        self.turnstile = self.books.turnstile
+        self.before = (account.settled, ledger.lines(session_id) if account.settled else ())
+        """What the ledger knew of this session when it was opened: settled amounts and lines."""
         self.record(
             "session_opened",
             detail={"spec": self.spec.canonical(), "limits": limits_as_dict(limits), "owner": self.owner},
@@ -135,90 +133,113 @@ class BoundSession:
         with self._lock:
             self._entries += 1
             if self._entries == 1:
-                self.activity.pause()
                 self.activity.resume()
-        self.ending.begin()
+            self.ending.begin()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        scope.leave(self)
-        with self._lock:
-            self._entries -= 1
-            last = self._entries == 0
-        if last:
-            self.close(failed=error is not None and not isinstance(error, BoundExceeded))
-        if isinstance(error, BoundExceeded) and error.outcome is None:
-            error.outcome = self.outcome
+        drive(self._left(error))
 
     async def __aenter__(self) -> BoundSession:
         return self.__enter__()
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        from .workers import in_worker
+        await adrive(self._left(error))
 
-        if not self.ledger.blocking or self._entries > 1:
-            return self.__exit__(kind, error, traceback)
+    def _left(self, error: BaseException | None) -> Flow[None]:
+        """Undo one entry; the last one ends the run. Nothing here hides ``error``."""
         scope.leave(self)
         with self._lock:
             self._entries -= 1
-        failed = error is not None and not isinstance(error, BoundExceeded)
-        await in_worker(lambda: self.close(failed=failed))
+            last = self._entries == 0
+            if last:
+                self.activity.pause()
+                self.ending.end(error)
+        if last:
+            yield from self._closed()
         if isinstance(error, BoundExceeded) and error.outcome is None:
-            error.outcome = await in_worker(lambda: self.outcome)
-        return None
+            error.outcome = yield Op(self._outcome_or_none, self.ledger.blocking)
 
-    def close(self, *, failed: bool = False) -> None:
+    def _outcome_or_none(self) -> RunOutcome | None:
+        try:
+            return self.outcome
+        except LedgerError:
+            return None
+
+    def close(self) -> None:
         """End the run that this session bounds: its clock stops and its time is booked. It may be entered again."""
         self.activity.pause()
-        amounts = self.with_time({})
-        if amounts:
-            booking = f"{self.session_id}:active:{uuid.uuid4().hex}"
-            self.ledger.book(self.session_id, booking, amounts, self.clock.now_ms())
-        self.ending.end(failed=failed)
+        self.ending.end()
+        drive(self._closed())
+
+    def _closed(self) -> Flow[None]:
+        failure = yield Op(self._book_time, self.ledger.blocking)
+        if isinstance(failure, LedgerError):
+            self.record("warning", detail={"unsettled": "active time", "why": str(failure)})
         status, reason, truncated, _ = self.ending.read()
         self.record("session_closed", detail={"status": status, "stop_reason": reason, "truncated": truncated})
 
+    def _book_time(self) -> object:
+        return self.books.book(f"{self.session_id}:active:{uuid.uuid4().hex}", {})
+
     def elapsed_ms(self) -> int:
-        """How long the session has been active, over all entries and restarts."""
-        return self.activity.elapsed_ms()
+        """How long the session has been active, over all entries and restarts.
+
+        A child's time is over when its parent's is: then it looks as if so much more had passed.
+        """
+        own = self.activity.elapsed_ms()
+        if self.parent is None or self.parent.declared.wall_clock_ms is None or self.declared.wall_clock_ms is None:
+            return own
+        left = self.parent.declared.wall_clock_ms - self.parent.elapsed_ms()
+        return max(own, self.declared.wall_clock_ms - left)
 
     def start_clock(self) -> None:
-        """Time counts from the first call when nobody entered the session."""
-        self.activity.resume()
-
-    def with_time(self, amounts: meters.Amounts) -> dict[str, int]:
-        """The amounts, and the active time that is booked along with them."""
-        active = self.activity.unbooked_ms()
-        return {**amounts, meters.ACTIVE_MS: active} if active else dict(amounts)
+        """Time counts from the first call when nobody entered the session, nor those above it."""
+        for session in self.lineage:
+            session.activity.resume()
 
     # -- deciding ------------------------------------------------------------------------------------------
 
+    @property
+    def lineage(self) -> tuple[BoundSession, ...]:
+        """This session and those above it, up to the root."""
+        return (self, *self.parent.lineage) if self.parent is not None else (self,)
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """The accounts that a hold of this session counts in."""
+        return tuple(session.session_id for session in self.lineage)
+
     def charges_through(self, other: BoundSession) -> bool:
         """Whether what this session spends is charged to ``other`` as one of its parents."""
-        above = self.parent
-        while above is not None and above is not other:
-            above = above.parent
-        return above is not None
+        return other is not self and other in self.lineage
 
     def chain(self) -> Flow[Chain]:
         """The accounts from the root to this session's."""
-        now_ms = self.clock.now_ms()
-        chain: Chain = yield Op(lambda: self.ledger.chain(self.session_id, now_ms), self.ledger.blocking)
+        chain: Chain = yield Op(self.books.chain, self.ledger.blocking)
         return chain
 
-    def balances(self, chain: Chain) -> tuple[Balance, ...]:
-        """What the gateway looks at. In shadow mode the limits stand beside balances that nothing enforces."""
-        if not self.shadow:
-            return balances_of(chain)
-        own = chain[-1]
-        return tuple(
-            Balance(account_id=own.id, meter=m, limit=n, settled=own.settled.get(m, 0), held=own.held.get(m, 0))
-            for m, n in self.limits.ceilings
-        )
+    def balances(self, chain: Chain, own: Mapping[str, Amounts] | None = None) -> tuple[Balance, ...]:
+        """What the gateway looks at. ``own`` is what the caller itself holds, and is as good as spent.
+
+        In shadow mode the limits stand beside balances that nothing enforces.
+        """
+        return balances_seen(chain, own or {}, self.declared if self.shadow else None)
 
     def judge(self, request: Request, facts: Facts) -> Verdict:
         """The gateway's verdict on a request of this session."""
-        return decide(request, facts, self.limits)
+        return decide(request, facts, self.declared)
+
+    def granted(self, request: Request, facts: Facts, verdict: Verdict) -> Verdict:
+        """What is done about a verdict: what it says, or in shadow mode what an unbounded session would do."""
+        if not self.shadow:
+            return verdict
+        prices = Facts(
+            input_nanousd=facts.input_nanousd,
+            output_nanousd_per_mtok=facts.output_nanousd_per_mtok,
+            price_nanousd=facts.price_nanousd,
+        )
+        return decide(request, prices, self.limits)
 
     def record(
         self,
@@ -242,15 +263,21 @@ class BoundSession:
             detail=detail,
         )
 
-    def refuse(self, request: Request, facts: Facts, verdict: Verdict) -> BoundExceeded:
-        """Record a refusal, once with its facts and once for each bound that refused; the error to raise."""
-        self.record(request.kind, request=request, facts=facts, verdict=verdict)
+    def decided(
+        self, request: Request, facts: Facts, verdict: Verdict, detail: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record the verdict on a call that is made; in shadow mode it may be a refusal."""
+        self.record(request.kind, request=request, facts=facts, verdict=verdict, detail=detail)
         for breach in verdict.breaches:
             self.record(breach_event(breach.stop_reason), call_id=request.id, detail=as_dict(breach))
+
+    def refuse(self, request: Request, facts: Facts, verdict: Verdict) -> BoundExceeded:
+        """Record a refusal, once with its facts and once for each bound that refused; the error to raise."""
+        self.decided(request, facts, verdict)
+        for breach in verdict.breaches:
+            self.ending.stop(breach.stop_reason, {**as_dict(breach), "agent": self.agent, "name": request.name})
         first = verdict.breaches[0]
-        if not self.shadow:
-            for breach in verdict.breaches:
-                self.ending.stop(breach.stop_reason, {**as_dict(breach), "agent": self.agent, "name": request.name})
+        waited = facts.waited and verdict.may_fit_later and self.limits.admission_wait_ms
         return BoundExceeded(
             first.stop_reason,
             axis=first.axis,
@@ -258,7 +285,8 @@ class BoundSession:
             used=first.used,
             held=first.held,
             asked=first.asked,
-            note=f"{request.kind.replace('_', ' ')} {request.name!r} was not made",
+            note=f"{request.kind.replace('_', ' ')} {request.name!r} was not made"
+            + (f", after {waited} ms of waiting for calls that are still open" if waited else ""),
             session_id=self.session_id,
         )
 
@@ -279,20 +307,12 @@ class BoundSession:
     @property
     def usage(self) -> SessionUsage:
         """What was settled in this session and its children."""
-        account = self.ledger.chain(self.session_id, self.clock.now_ms())[-1]
+        account = self.books.chain()[-1]
         return usage_of(account.settled, self.ledger.lines(self.session_id))
 
     def remaining(self) -> Remaining:
         """What can still be used on each axis; open holds are taken off."""
-        chain = self.ledger.chain(self.session_id, self.clock.now_ms())
-        nanousd = available(chain, meters.NANOUSD)
-        wall = self.limits.wall_clock_ms
-        return Remaining(
-            iterations=available(chain, meters.ITERATIONS),
-            tokens=available(chain, meters.TOKENS),
-            usd=None if nanousd is None else meters.usd(nanousd),
-            seconds=None if wall is None else max(0, wall - self.elapsed_ms()) / 1000,
-        )
+        return remaining_of(self)
 
     @property
     def outcome(self) -> RunOutcome:
@@ -301,24 +321,7 @@ class BoundSession:
 
     def outcome_if(self, *, ended: bool) -> RunOutcome:
         """How the run stands, or how it would if it ended now."""
-        account = self.ledger.chain(self.session_id, self.clock.now_ms())[-1]
-        usage = usage_of(account.settled, self.ledger.lines(self.session_id))
-        status, reason, truncated, detail = self.ending.read()
-        if ended and status == "running":
-            status = "completed"
-        if reason is not None and self.agent:
-            detail.setdefault("agent", self.agent)
-        over = {m: account.settled.get(m, 0) - n for m, n in self.limits.ceilings}
-        return RunOutcome(
-            status=status,
-            stop_reason=reason,
-            truncated=truncated,
-            usage=usage,
-            run_usage=usage_of(meters.subtracted(account.settled, self._settled_before), ()),
-            overshoot={m: n for m, n in over.items() if n > 0},
-            detail=detail,
-            fingerprint=self.spec.fingerprint,
-        )
+        return outcome_of(self, ended=ended)
 
     def charge(
         self,
@@ -342,37 +345,42 @@ class BoundSession:
             BoundExceeded: it does not fit; nothing was booked unless ``already_spent``.
             SpecError: nothing to charge, or not a price or a usage.
         """
+        drive(self._charge(usd, usage, model, note, already_spent))
+
+    async def acharge(
+        self,
+        usd: Any = None,
+        usage: Any = None,
+        model: str | None = None,
+        note: str | None = None,
+        *,
+        already_spent: bool = False,
+    ) -> None:
+        """The same on an event loop, which it does not block."""
+        await adrive(self._charge(usd, usage, model, note, already_spent))
+
+    def _charge(self, usd: Any, usage: Any, model: str | None, note: str | None, already_spent: bool) -> Flow[None]:
         from .charges import charge
 
-        drive(charge(self, usd=usd, usage=usage, model=model, note=note, already_spent=already_spent))
+        return charge(self, usd=usd, usage=usage, model=model, note=note, already_spent=already_spent)
 
     def child(self, agent: str, *, spec: Any = None, **limits: Any) -> BoundSession:
         """A session for a sub-agent: it gets at most what was asked and at most what this one has left.
+
+        Whatever bounds this session bounds the child too (tools, models, prices, time), and what ``agents`` in the
+        specification says of the name.
 
         Args:
             agent: the name in the breakdown by agent.
             spec: the child's own specification; ``None`` bounds it by this session alone.
             **limits: the short names (``iterations``, ``tokens``, ``usd``, ``seconds``, ``tools``).
-        """
-        from ..spec import BoundSpec
 
-        if spec is not None and limits:
-            raise SpecError("give either spec or short names, not both", key="child")
-        session = object.__new__(BoundSession)
-        session.spec = BoundSpec.of(spec) if spec is not None else BoundSpec(**limits)
-        session._open(
-            limits=session.spec.limits(),
-            ledger=self.ledger,
-            session_id=f"{self.session_id}/{agent}:{uuid.uuid4().hex[:12]}",
-            clock=self.clock,
-            prices=self.prices,
-            trace_sinks=self.trace.sinks,
-            shadow=self.shadow,
-            agent=agent,
-            parent=self,
-            owner=self.owner,
-        )
-        return session
+        Raises:
+            SpecError: nonsense in a bound, or both kinds of them.
+        """
+        from .children import child_of
+
+        return child_of(self, agent, spec, limits)
 
     def __repr__(self) -> str:
         return f"BoundSession(session_id={self.session_id!r}, spec={self.spec!r})"
@@ -382,8 +390,8 @@ class BoundSession:
             raise TypeError(
                 "this session cannot be pickled: its budget lives in this process; give it a SqliteLedger"
             )
-        return (_reopen, (self.spec, self.ledger, self.session_id, self.shadow))
+        return (_reopened, (self.spec, self.ledger, self.session_id, self.shadow, self._given))
 
 
-def _reopen(spec: Any, ledger: Any, session_id: str, shadow: bool) -> BoundSession:
-    return BoundSession(spec, ledger=ledger, session_id=session_id, shadow=shadow)
+def _reopened(spec: Any, ledger: Any, session_id: str, shadow: bool, given: dict[str, Any]) -> BoundSession:
+    return BoundSession(spec, ledger=ledger, session_id=session_id, shadow=shadow, **given)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core import usage as meters
+from ..core.errors import LedgerError
+from ..core.events import breach_event
 from ..core.ledger import Settlement
 from ..core.usage import Usage
 from .admission import ModelRequest, Part
@@ -50,13 +52,16 @@ def billed(how: How, reading: UsageReading | None, input_tokens: int, received_t
 def book(
     part: Part, asked: ModelRequest, how: How, billing: Billing, reading: UsageReading | None, *, answers: bool
 ) -> Flow[None]:
-    """Settle the hold of one session at the billing, priced by that session, and write it to the trace."""
+    """Settle the hold of one session at the billing, priced by that session, and write it to the trace.
+
+    A ledger that fails costs nobody the answer: the spend is owed to it (see ``books``), and the trace says so.
+    """
     session, usage = part.session, billing.usage
     tier = (reading.service_tier if reading else None) or asked.service_tier
     rate = part.rate
     flagged = billing.estimated or (rate is not None and rate.flagged)
-    iterations = part.verdict.amounts.get(meters.ITERATIONS, 0)
-    if session.limits.iteration_unit == "action" and not answers:
+    iterations = part.granted.amounts.get(meters.ITERATIONS, 0)
+    if session.declared.iteration_unit == "action" and not answers:
         iterations = 0
     counters = {
         meters.MODEL_CALLS: 1,
@@ -66,14 +71,10 @@ def book(
         meters.UNPRICED_CALLS: int(rate is None),
     }
     used = {**usage.amounts(), **{meter: n for meter, n in counters.items() if n}}
-    now_ms = session.clock.now_ms()
-
-    def settle() -> Settlement:
-        settlement = session.ledger.settle(part.hold_id, session.with_time(used), now_ms)
-        session.turnstile.move()
-        return settlement
-
-    settlement: Settlement = yield Op(settle, session.ledger.blocking)
+    part.closed()
+    done: Settlement | LedgerError = yield Op(
+        lambda: session.books.settle(part.hold_id, used), session.ledger.blocking
+    )
     if not billing.estimated:
         session.calibration.learn(asked.model, asked.conversation, asked.counted_input_tokens, usage.input_tokens)
     detail: dict[str, Any] = {
@@ -96,7 +97,21 @@ def book(
     if reading is not None and reading.notes:
         detail["notes"] = list(reading.notes)
     session.record("model_call_settled", call_id=asked.call_id, detail=detail)
-    bounded = dict(session.limits.ceilings)
-    over = {meter: n for meter, n in settlement.overrun.items() if meter in bounded}
+    cap = part.verdict.output_cap_tokens
+    if session.shadow and cap is not None and usage.output_tokens > cap * asked.generations:
+        reason = part.verdict.cap_reason or ""
+        if reason not in ("model", "output_per_call"):
+            seen = {
+                "stop_reason": reason,
+                "in_flight": True,
+                "output_tokens": usage.output_tokens,
+                "output_cap_tokens": cap,
+            }
+            session.record(breach_event(reason), call_id=asked.call_id, detail=seen)
+    if isinstance(done, LedgerError):
+        session.record("warning", call_id=asked.call_id, detail={"unsettled": part.hold_id, "why": str(done)})
+        return
+    bounded = dict(session.declared.ceilings)
+    over = {meter: n for meter, n in done.overrun.items() if meter in bounded}
     if over:
         session.record("overrun", call_id=asked.call_id, detail={"over_hold": over})

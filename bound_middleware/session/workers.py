@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -18,7 +19,11 @@ _lock = threading.Lock()
 
 
 async def in_worker(run: Callable[[], T]) -> T:
-    """The result of ``run`` from a worker thread. The work goes on when the waiting task is cancelled."""
+    """The result of ``run`` from a worker thread.
+
+    A task that is cancelled meanwhile still waits for the work to end, so that whoever cleans up behind it knows
+    that nothing is still going to happen.
+    """
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -33,7 +38,15 @@ async def in_worker(run: Callable[[], T]) -> T:
             _deliver(loop, future, future.set_result, result)
 
     _submit(job)
-    return await future
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((future,))
+        if not future.cancelled():
+            future.exception()
+        raise
 
 
 def beside(run: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Never
 
@@ -13,7 +14,7 @@ from ..core.limits import Limits
 from .compiled import Window, compiled, effective, windows
 from .forms import as_bytes, validated, written
 from .keys import names, nearest
-from .source import Source, parse, plain
+from .source import MAX_CHARS, Source, parse, plain
 from .tree import Bounds, SpecTree
 
 _SHORT = {
@@ -61,17 +62,17 @@ class BoundSpec:
     def __init__(
         self,
         *,
-        iterations: Any = None,
-        tokens: Any = None,
-        usd: Any = None,
-        seconds: Any = None,
+        iterations: int | None = None,
+        tokens: int | None = None,
+        usd: str | int | float | Decimal | None = None,
+        seconds: int | float | Decimal | None = None,
         tools: Iterable[str] | None = None,
         approve: Iterable[str] | None = None,
         **unknown: Never,
     ) -> None:
         for keyword in unknown:
             raise _unknown_keyword(keyword)
-        given = {"iterations": iterations, "tokens": tokens, "usd": usd, "seconds": seconds}
+        given: dict[str, Any] = {"iterations": iterations, "tokens": tokens, "usd": usd, "seconds": seconds}
         data: dict[str, Any] = {}
         for keyword, value in {**given, "tools": tools, "approve": approve}.items():
             if value is not None:
@@ -135,9 +136,12 @@ class BoundSpec:
     @classmethod
     def _loaded(cls, path: Path, below: tuple[Path, ...]) -> BoundSpec:
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            with path.open(encoding="utf-8") as file:
+                text = file.read(MAX_CHARS + 1)
+        except UnicodeDecodeError:
+            raise SpecError("the file cannot be read: it is not UTF-8", file=str(path)) from None
+        except (OSError, ValueError) as error:  # ValueError: the name has a null character
+            reason = getattr(error, "strerror", None) or str(error)
             raise SpecError(f"the file cannot be read: {reason}", file=str(path)) from None
         return cls._built(parse(text, file=str(path)), path=path, root=path.parent, below=(*below, path.resolve()))
 

@@ -61,7 +61,7 @@ class ArgumentRule(Section):
         str | None, PATTERN, Key(meaning="what the whole text matches", tighter="fixed", axis="data scope")
     ] = None
     length_max: Annotated[
-        int | None, COUNT, Key(meaning="longest text, in characters", tighter="lower", axis="data scope")
+        int | None, COUNT, Key(meaning="longest text", tighter="lower", axis="data scope", unit="characters")
     ] = None
 
     @model_validator(mode="before")
@@ -80,13 +80,13 @@ class ArgumentRule(Section):
 class Entry(Section):
     """One line of ``forbidden``, ``outputs`` or the reversibility envelope: a name, or prose."""
 
-    tool: Annotated[str | None, NAME, Key(meaning="a tool", tighter="special")] = None
+    tool: Annotated[str | None, NAME, Key(meaning="a tool", tighter="special", default="none")] = None
     note: Annotated[str | None, TEXT, Key(meaning="a remark, kept", tighter="free", default="none")] = None
-    entry: Annotated[str | None, TEXT, Key(meaning="a sentence", tighter="special")] = None
+    entry: Annotated[str | None, TEXT, Key(meaning="a sentence", tighter="special", default="none")] = None
     enforced_by: Annotated[
         tuple[str, ...] | None,
         NAMES,
-        Key(meaning="the tools through which it would happen", tighter="special", nullable=False),
+        Key(meaning="the tools through which it would happen", tighter="special", default="none", nullable=False),
     ] = None
 
     @model_validator(mode="before")
@@ -149,7 +149,9 @@ class AllowedTool(Entry):
     """One line of ``allowed``: a tool, with limits of its own."""
 
     max_calls: Annotated[
-        int | None, COUNT, Key(meaning="calls of this tool in a run", tighter="lower", axis="action surface")
+        int | None,
+        COUNT,
+        Key(meaning="calls of this tool in a run", tighter="lower", axis="action surface", unit="calls"),
     ] = None
     args: Annotated[
         dict[str, ArgumentRule] | None, Key(meaning="rules by argument", tighter="special", axis="data scope")

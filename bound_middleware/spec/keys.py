@@ -32,14 +32,16 @@ _NAME = re.compile(r"[\w.:/@+-]{1,200}")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Key:
-    """What one key means. ``axis`` is ``None`` for what bounds nothing by itself; ``meaning`` is one phrase."""
+    """What one key means. ``axis`` is ``None`` for what bounds nothing by itself; ``meaning`` is one phrase;
+    ``unit`` is that of a plain number.
+    """
 
     meaning: str
     tighter: Order
     axis: Axis | None = None
     default: str = "not bounded"
     nullable: bool = True
-    group: Literal["", "stop", "sub-agents"] = ""
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,7 +127,7 @@ def pattern(value: Any) -> str:
     found = text(value)
     try:
         re.compile(found)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError, FutureWarning) as error:
         raise SpecError(f"{shown(value)} is no regular expression: {error}", value=value) from None
     return found
 

@@ -131,3 +131,24 @@ MECHANISMS: Mapping[str, Mechanism] = {
         scope="call",
     ),
 }
+
+#: Where the keys are seen to that bound no axis by themselves, by the beginning of the key.
+ALSO_AT: Mapping[str, tuple[str, ...]] = {
+    "warn_at_share": ENTRANCES,
+    "iteration_limit.": ENTRANCES,
+    "token_budget.": ENTRANCES,
+    "time_budget.": ENTRANCES,
+    "cost_budget.tool_prices_usd": _TOOL_SEAMS,
+    "cost_budget.on_unpriced_tool": _TOOL_SEAMS,
+    "cost_budget.": ENTRANCES,
+    "action_surface.allowed.price_usd": _TOOL_SEAMS,
+    "data_access_scope.redact": ENTRANCES,
+    "data_access_scope.cross_scope": _TOOL_SEAMS,
+    "reversibility_envelope.": AGENTS,
+    "stop.attempts_per_call_max": ENTRANCES,
+    "stop.admission_wait_ms": ENTRANCES,
+    "stop.strict_usage": ENTRANCES,
+    "stop.": AGENTS,
+    "agents.": AGENTS,
+    "fleet.": ENTRANCES,
+}

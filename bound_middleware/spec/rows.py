@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .entries import Entry
 from .keys import AXES, Axis
-from .section import Field, Section, fields_of
+from .section import Field, Section, fields_of, unit_of
 from .tree import Bounds
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ def _label(item: Section) -> str:
 def _unit(generic: str, field: Field, bounds: Bounds) -> str:
     if generic == "iteration_limit.max" and bounds.iteration_limit is not None:
         return f"{bounds.iteration_limit.unit.replace('_', ' ')}s"
-    if generic.startswith("token_budget."):
-        return "tokens"
-    if field.name == "max_calls":
-        return "calls"
-    return field.kind.unit if field.kind is not None else ""
+    return unit_of(field)
 
 
 def prose_axis(key: str) -> Axis:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .keys import Key
-from .mechanisms import ENTRANCES, MECHANISMS
-from .section import Field, Section, fields_of
+from .entries import Entry
+from .mechanisms import ALSO_AT, ENTRANCES, MECHANISMS
+from .section import Field, Section, fields_of, unit_of
 from .tree import SpecTree
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -38,7 +38,7 @@ def _described(schema: dict[str, Any], section: type[Section]) -> dict[str, Any]
 
 
 def _sentence(field: Field) -> str:
-    unit = f" ({field.kind.unit})" if field.kind is not None and field.kind.unit else ""
+    unit = f" ({unit_of(field)})" if unit_of(field) else ""
     return f"{field.key.meaning[:1].upper()}{field.key.meaning[1:]}{unit}. Default: {field.key.default}."
 
 
@@ -51,75 +51,72 @@ def _sections(section: type[Section]) -> Iterator[type[Section]]:
 
 def reference() -> str:
     """The tables of every key in Markdown, for the reference page."""
+    head = "| key | value | unit | default | meaning | limit | enforced at |\n" + "| --- " * 7 + "|"
     parts: list[str] = []
-    for title, path, section, skip in _TABLES:
+    for title, path, section, skip in _tables():
         rows = [_row(path, field) for field in fields_of(section) if field.name not in skip]
-        head = "| key | value | default | meaning | limit | enforced by |\n| --- | --- | --- | --- | --- | --- |"
         parts.append(f"### {title}\n\n" + "\n".join([head, *rows]))
     return "\n\n".join(parts) + "\n"
 
 
 def _row(path: str, field: Field) -> str:
-    how = MECHANISMS.get(f"{path}.{field.name}".lstrip("."))
-    entrances = (
-        "every entrance"
-        if how is not None and how.entrances == ENTRANCES
-        else ", ".join(how.entrances)
-        if how
-        else ""
-    )
     value = field.kind.name if field.kind is not None else _VALUES[field.many]
-    cells = (f"`{field.name}`", value, field.key.default, field.key.meaning, _edge(field.key), entrances or "—")
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    where = _where(f"{path}.{field.name}".lstrip("."))
+    cells = (f"`{field.name}`", value, unit_of(field), field.key.default, field.key.meaning, _edge(field), where)
+    return "| " + " | ".join(cell.replace("|", "\\|") or "—" for cell in cells) + " |"
+
+
+def _where(key: str) -> str:
+    how = MECHANISMS.get(key)
+    entrances = (
+        how.entrances if how is not None else next((at for part, at in ALSO_AT.items() if key.startswith(part)), ())
+    )
+    if set(entrances) == set(ENTRANCES):
+        return "every entrance"
+    if set(entrances) == set(ENTRANCES) - {"bound_model"}:
+        return "every entrance but `bound_model`"
+    return ", ".join(f"`{entrance}`" for entrance in entrances)
 
 
 _VALUES = {"one": "section", "list": "list", "map": "mapping by name"}
+_CLOSED = ("allowed", "outputs", "models", "roots", "store_namespaces", "one_of")
 
 
-def _edge(key: Key) -> str:
-    edges = {"lower": "at most, inclusive", "higher": "at least, inclusive", "fewer": "closed list"}
-    return edges.get(key.tighter, "—")
+def _edge(field: Field) -> str:
+    if field.name in _CLOSED:
+        return "closed list"
+    if field.key.tighter == "lower" and (field.key.axis is not None or unit_of(field)):
+        return "at most, inclusive"
+    return "at least, inclusive" if field.key.tighter == "higher" and field.key.axis is not None else ""
 
 
 def _tables() -> Iterator[tuple[str, str, type[Section], tuple[str, ...]]]:
-    bounds = _section_of(SpecTree, "bounds")
+    bounds, agents = _section_of(SpecTree, "bounds"), _section_of(SpecTree, "agents")
+    fleet = _section_of(_section_of(SpecTree, "fleet"), "tenant")
     yield "Top of the file", "", SpecTree, ()
     yield "`bounds`", "", bounds, ()
-    for field in fields_of(bounds):
-        if field.section is None:
-            continue
-        yield f"`bounds.{field.name}`", field.name, field.section, ()
-        for inner in fields_of(field.section):
-            if inner.section is not None:
-                below = f"{field.name}.{inner.name}"
-                yield (
-                    f"`bounds.{below}`: one entry" if inner.many == "list" else f"`bounds.{below}`",
-                    below,
-                    inner.section,
-                    (),
-                )
-                for deep in fields_of(inner.section):
-                    if deep.section is not None:
-                        yield (
-                            f"`bounds.{below}`: `{deep.name}` by argument",
-                            f"{below}.{deep.name}",
-                            deep.section,
-                            (),
-                        )
-    agents = _section_of(SpecTree, "agents")
-    yield "`agents.NAME`", "-", agents, tuple(field.name for field in fields_of(bounds))
-    fleet = _section_of(_section_of(SpecTree, "fleet"), "tenant")
-    for field in fields_of(fleet):
-        if field.section is not None:
-            yield f"`fleet.SCOPE.{field.name}`", "-", field.section, ()
+    yield from _below(bounds, "bounds", "", {Entry})
+    title = "An entry of `forbidden`, `outputs`, `reversible_by_default`, `requires_human_approval`"
+    yield title, "-", Entry, ()
+    yield "`agents.NAME`: all of `bounds`, and", "agents", agents, tuple(field.name for field in fields_of(bounds))
+    yield from _below(fleet, "fleet.SCOPE", "fleet", set())
     yield "`decision`", "-", _section_of(SpecTree, "decision"), ()
-    yield "`loosen`: one entry", "-", _section_of(SpecTree, "loosen"), ()
+    yield "An entry of `loosen`", "-", _section_of(SpecTree, "loosen"), ()
+
+
+def _below(
+    section: type[Section], shown: str, path: str, seen: set[type[Section]]
+) -> Iterator[tuple[str, str, type[Section], tuple[str, ...]]]:
+    for field in fields_of(section):
+        if field.section is None or field.section in seen:
+            continue
+        at, key = f"{shown}.{field.name}", f"{path}.{field.name}".lstrip(".")
+        titles = {"one": f"`{at}`", "list": f"An entry of `{at}`", "map": f"An entry of `{at}`, by name"}
+        yield titles[field.many], key, field.section, ()
+        yield from _below(field.section, at, key, seen)
 
 
 def _section_of(section: type[Section], name: str) -> type[Section]:
     found = next(field.section for field in fields_of(section) if field.name == name)
     assert found is not None
     return found
-
-
-_TABLES = tuple(_tables())

@@ -53,6 +53,11 @@ class Field:
     default: Any
 
 
+def unit_of(field: Field) -> str:
+    """The unit of a value of this key; empty where it has none."""
+    return field.key.unit or (field.kind.unit if field.kind is not None else "")
+
+
 @cache
 def fields_of(section: type[Section]) -> tuple[Field, ...]:
     """The keys of a section, in the order they are declared."""

@@ -36,16 +36,16 @@ Count = int | None
 Entries = Annotated[tuple[Entry, ...] | None, AfterValidator(check_distinct), IN_ORDER]
 
 
-def _limit(meaning: str, axis: Axis, tighter: Order = "lower") -> Key:
-    return Key(meaning=meaning, tighter=tighter, axis=axis)
+def _limit(meaning: str, axis: Axis, tighter: Order = "lower", *, unit: str = "") -> Key:
+    return Key(meaning=meaning, tighter=tighter, axis=axis, unit=unit)
 
 
 def _closed(meaning: str, axis: Axis, *, default: str = "not bounded", tighter: Order = "special") -> Key:
     return Key(meaning=meaning, tighter=tighter, axis=axis, default=default, nullable=False)
 
 
-def _stop(meaning: str, *, default: str = "not bounded", tighter: Order = "lower") -> Key:
-    return Key(meaning=meaning, tighter=tighter, default=default, group="stop")
+def _stop(meaning: str, *, default: str = "not bounded", tighter: Order = "lower", unit: str = "") -> Key:
+    return Key(meaning=meaning, tighter=tighter, default=default, unit=unit)
 
 
 _WARN = Key(meaning="share of a limit at which one warning is recorded", tighter="free", default="no warning")
@@ -54,7 +54,7 @@ _WARN = Key(meaning="share of a limit at which one warning is recorded", tighter
 class IterationLimit(Section):
     """``iteration_limit``: how many steps a run may take. Written short as a number."""
 
-    max: Annotated[Count, COUNT, _limit("steps in a run", "iterations")] = None
+    max: Annotated[Count, COUNT, _limit("steps in a run", "iterations", unit="steps")] = None
     unit: Annotated[
         Literal["model_call", "tool_call", "action", "superstep"],
         choice("model_call", "tool_call", "action", "superstep"),
@@ -78,11 +78,23 @@ class IterationLimit(Section):
 class TokenBudget(Section):
     """``token_budget``: provider tokens; input includes cache reads and writes, output includes reasoning."""
 
-    total: Annotated[Count, COUNT, _limit("input and output tokens of all calls", "tokens")] = None
-    input_total: Annotated[Count, COUNT, _limit("input tokens of all calls", "tokens")] = None
-    output_total: Annotated[Count, COUNT, _limit("output tokens of all calls", "tokens")] = None
-    input_per_call_max: Annotated[Count, COUNT, _limit("input tokens of one call", "tokens")] = None
-    output_per_call_max: Annotated[Count, COUNT, _limit("output tokens of one call", "tokens")] = None
+    total: Annotated[
+        Count,
+        COUNT,
+        _limit("input and output tokens of all calls", "tokens", unit="tokens"),
+    ] = None
+    input_total: Annotated[Count, COUNT, _limit("input tokens of all calls", "tokens", unit="tokens")] = None
+    output_total: Annotated[Count, COUNT, _limit("output tokens of all calls", "tokens", unit="tokens")] = None
+    input_per_call_max: Annotated[
+        Count,
+        COUNT,
+        _limit("input tokens of one call", "tokens", unit="tokens"),
+    ] = None
+    output_per_call_max: Annotated[
+        Count,
+        COUNT,
+        _limit("output tokens of one call", "tokens", unit="tokens"),
+    ] = None
     warn_at_share: Annotated[Count, SHARE, _WARN] = None
 
 
@@ -119,7 +131,11 @@ class Exposure(Section):
     """One line of ``exposure``: the sum of an argument of a tool over a run, held like money."""
 
     tool: Annotated[str, NAME, Key(meaning="a tool", tighter="special", default="required")]
-    sum_of: Annotated[str, NAME, Key(meaning="the argument that is summed", tighter="special", default="required")]
+    sum_of: Annotated[
+        str,
+        NAME,
+        Key(meaning="the argument that is summed", tighter="special", default="required"),
+    ]
     max: Annotated[
         int,
         SUM,
@@ -170,9 +186,9 @@ class ActionSurface(Section):
         NAMES,
         _closed("the only models", "action surface", tighter="fewer"),
     ] = None
-    concurrent_tools_max: Annotated[Count, COUNT, _limit("tools that run at the same time", "action surface")] = (
-        None
-    )
+    concurrent_tools_max: Annotated[
+        Count, COUNT, _limit("tools that run at the same time", "action surface", unit="tools")
+    ] = None
 
 
 class CrossScope(Section):
@@ -282,15 +298,17 @@ class ReversibilityEnvelope(Section):
 class NoProgress(Section):
     """``stop.no_progress``: signs that a run goes in circles."""
 
-    identical_calls_max: Annotated[Count, COUNT, _stop("calls in a row with the same tool and arguments")] = None
-    same_result_max: Annotated[Count, COUNT, _stop("calls in a row with the same result")] = None
-    cycle_window: Annotated[Count, COUNT, _stop("longest cycle of calls that is looked for", tighter="higher")] = (
-        None
-    )
+    identical_calls_max: Annotated[
+        Count, COUNT, _stop("calls in a row with the same tool and arguments", unit="calls")
+    ] = None
+    same_result_max: Annotated[Count, COUNT, _stop("calls in a row with the same result", unit="calls")] = None
+    cycle_window: Annotated[
+        Count, COUNT, _stop("longest cycle of calls that is looked for", tighter="higher", unit="calls")
+    ] = None
     exempt_tools: Annotated[
         tuple[str, ...],
         NAMES,
-        Key(meaning="tools that are not watched", tighter="fewer", default="none", nullable=False, group="stop"),
+        Key(meaning="tools that are not watched", tighter="fewer", default="none", nullable=False),
     ] = ()
 
 
@@ -300,15 +318,21 @@ class Stop(Section):
     closing_call: Annotated[
         bool, FLAG, _stop("keep room for one last answer without tools", default="false", tighter="free")
     ] = False
-    truncated_retries: Annotated[int, COUNT, _stop("retries, with more room, of a truncated step", default="1")] = 1
-    consecutive_failures_max: Annotated[Count, COUNT, _stop("failed steps in a row")] = None
+    truncated_retries: Annotated[
+        int, COUNT, _stop("retries, with more room, of a truncated step", default="1", unit="retries")
+    ] = 1
+    consecutive_failures_max: Annotated[Count, COUNT, _stop("failed steps in a row", unit="steps")] = None
     no_progress: Annotated[
-        NoProgress | None, Key(meaning="signs of going in circles", tighter="special", default="none", group="stop")
+        NoProgress | None, Key(meaning="signs of going in circles", tighter="special", default="none")
     ] = None
-    attempts_per_call_max: Annotated[Count, COUNT, _stop("attempts of one call, retries included")] = None
-    tool_output_chars_max: Annotated[Count, COUNT, _stop("characters of a tool's answer that are passed on")] = None
+    attempts_per_call_max: Annotated[
+        Count, COUNT, _stop("attempts of one call, retries included", unit="attempts")
+    ] = None
+    tool_output_chars_max: Annotated[
+        Count, COUNT, _stop("characters of a tool's answer that are passed on", unit="characters")
+    ] = None
     admission_wait_ms: Annotated[
-        int, COUNT, _stop("how long a call may wait for room, in ms", default="30000", tighter="free")
+        int, COUNT, _stop("how long a call may wait for room", default="30000", tighter="free", unit="ms")
     ] = 30_000
     strict_usage: Annotated[
         bool, FLAG, _stop("stop when a provider withholds usage", default="false", tighter="true")

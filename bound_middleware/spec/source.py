@@ -163,4 +163,5 @@ def _fraction(digits: str) -> Decimal:
 
 
 def _integer(digits: str) -> int:
-    return int(digits) if len(digits) <= 40 else 10**40
+    """An integer; one too long to be anything is any that is out of every range."""
+    return int(digits) if len(digits) <= 40 else int(f"{digits[0] if digits[0] == '-' else ''}1{'0' * 40}")

@@ -83,8 +83,8 @@ class Bounds(Section):
         return self
 
 
-def _agent(meaning: str) -> Key:
-    return Key(meaning=meaning, tighter="lower", group="sub-agents")
+def _agent(meaning: str, unit: str) -> Key:
+    return Key(meaning=meaning, tighter="lower", unit=unit)
 
 
 class AgentBounds(Bounds):
@@ -95,10 +95,10 @@ class AgentBounds(Bounds):
         RESERVE,
         Key(meaning="what this agent keeps back when it hands work on", tighter="special", default="0"),
     ] = ()
-    depth_max: Annotated[Count, COUNT, _agent("levels of sub-agents below this one")] = None
-    spawns_max: Annotated[Count, COUNT, _agent("sub-agents started in a run")] = None
-    concurrent_max: Annotated[Count, COUNT, _agent("sub-agents at the same time")] = None
-    handoffs_max: Annotated[Count, COUNT, _agent("hand-offs to another agent")] = None
+    depth_max: Annotated[Count, COUNT, _agent("depth of sub-agents below this one", "levels")] = None
+    spawns_max: Annotated[Count, COUNT, _agent("sub-agents started in a run", "agents")] = None
+    concurrent_max: Annotated[Count, COUNT, _agent("sub-agents at the same time", "agents")] = None
+    handoffs_max: Annotated[Count, COUNT, _agent("hand-offs to another agent", "hand-offs")] = None
 
 
 _PER = Key(meaning="length of the window", tighter="special", default="required")
@@ -106,13 +106,15 @@ _PERIOD = choice(*PERIODS)
 
 
 def _fleet(meaning: str) -> Key:
-    return Key(meaning=meaning, tighter="lower", default="not bounded")
+    return Key(meaning=meaning, tighter="lower", default="not bounded", unit="tokens")
 
 
 class FleetIterations(Section):
     """``iteration_limit`` of a fleet window."""
 
-    max: Annotated[int, COUNT, Key(meaning="model calls in the window", tighter="lower", default="required")]
+    max: Annotated[
+        int, COUNT, Key(meaning="model calls in the window", tighter="lower", default="required", unit="calls")
+    ]
     per: Annotated[Period, _PERIOD, _PER]
 
 
@@ -239,9 +241,11 @@ class SpecTree(Section):
         tuple[Loosened, ...],
         Key(meaning="bounds wider than in that file, with reasons", tighter="free", default="none", nullable=False),
     ] = ()
-    review_by: Annotated[Any, DATE, Key(meaning="day by which to look again", tighter="free", default="none")] = (
-        None
-    )
+    review_by: Annotated[
+        Any,
+        DATE,
+        Key(meaning="day by which to look again", tighter="free", default="none"),
+    ] = None
     bounds: Annotated[Bounds, _part("the bounds of a run")] = PydanticField(default_factory=Bounds)
     agents: Annotated[dict[str, AgentBounds], _part("what differs by (sub-)agent")] = PydanticField(
         default_factory=dict

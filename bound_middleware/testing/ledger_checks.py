@@ -22,8 +22,8 @@ class LedgerSuite:
         """A new, empty ledger. Called once in each test; files go below ``tmp_path``."""
         raise NotImplementedError("define make_ledger(self, tmp_path) to return a new, empty ledger")
 
-    def reopen(self, ledger: Ledger) -> Ledger:
-        """A second object on the same store, while the first one is still open. Only for durable ledgers."""
+    def reopen(self, ledger: Any) -> Ledger:
+        """A second object on the store of ``ledger``, which is still open. Only for durable ledgers."""
         raise NotImplementedError("define reopen(self, ledger): a ledger with durable = True outlives its object")
 
     @contextmanager

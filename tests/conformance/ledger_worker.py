@@ -7,8 +7,8 @@
     hold ID TOKENS          holds, says ``held``
     settle ID TOKENS        settles, says ``settled``
     fork                    works on both sides of a fork, says what the child saw and what the parent saw
-    spend SEED              a child holds, pays and settles until nothing fits; says ``child PID``, ``paid PID TOKENS``
-                            ..., ``full PID``, and ``gone PID`` when it was killed
+    spend SEED              a child holds, pays and settles until nothing fits; says ``child PID``, then
+                            ``paid PID TOKENS``, ..., ``full PID``, and ``gone PID`` when it was killed
     unpickle HEX            settles ``pickled`` on the ledger that it is given, says its path
 """
 
@@ -42,15 +42,24 @@ def race(ledger: SqliteLedger, count: int) -> None:
 
 def fork(ledger: SqliteLedger) -> None:
     hold(ledger, "parent", 1)
+    worked_out, worked_in = os.pipe()
+    closed_out, closed_in = os.pipe()
     child = os.fork()
     if child == 0:
         hold(ledger, "child", 2)
         ledger.settle("parent", {"tokens": 1}, NOW_MS)
         say("child", sorted(h.id for h in ledger.holds("root")))
-        ledger.release("child", NOW_MS)
+        os.write(worked_in, b".")
+        os.read(closed_out, 1)
+        ledger.settle("child", {"tokens": 2}, NOW_MS)
+        ledger.close()
+        say("child closed")
         os._exit(0)
-    os.waitpid(child, 0)
+    os.read(worked_out, 1)
     say("parent", sorted(h.id for h in ledger.holds("root")), ledger.chain("root", NOW_MS)[0].settled["tokens"])
+    ledger.close()
+    os.write(closed_in, b".")
+    os.waitpid(child, 0)
 
 
 def spend(path: str, seed: str) -> None:
@@ -59,9 +68,16 @@ def spend(path: str, seed: str) -> None:
         os.waitpid(child, 0)
         say("gone", child)
         return
-    dice, number = Random(seed), 0
     say("child", os.getpid())
-    ledger = SqliteLedger(path)
+    try:
+        pay(path, seed)
+    except BaseException as error:
+        say("failed", repr(error))
+    os._exit(1)
+
+
+def pay(path: str, seed: str) -> None:
+    ledger, dice, number = SqliteLedger(path), Random(seed), 0
     while True:
         number += 1
         id = f"{seed}/{number}"

@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-import pickle
 import signal
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from bound_middleware.core.ledger import Hold
 from bound_middleware.ledgers import SqliteLedger
 
 from .ledger_worker import MOST_TOKENS, NOW_MS

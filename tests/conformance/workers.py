@@ -29,7 +29,10 @@ class Worker:
         self.process.stdin.flush()
 
     def hear(self) -> str:
-        return self.process.stdout.readline().strip()
+        line = self.process.stdout.readline().strip()
+        assert line, "the worker has ended"
+        assert not line.startswith("failed"), line
+        return line
 
     def ask(self, *words: object) -> str:
         self.tell(*words)

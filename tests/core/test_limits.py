@@ -78,9 +78,20 @@ def test_what_always_has_a_number_has_a_whole_one(name, value):
 def test_a_number_in_a_table_that_is_nonsense_names_its_row(table, names, value):
     Limits(**{table: ((*names, 0),)})
     with pytest.raises(SpecError) as caught:
-        Limits(**{table: ((*names, 1), (*names, value))})
+        Limits(**{table: (("other",) * len(names) + (1,), (*names, value))})
     assert caught.value.key == ".".join((table, *names))
     assert caught.value.value is value
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [("tool_calls_max", ("refund",)), ("exposure", ("refund", "amount")), ("child_reserve", ("usd",))],
+)
+def test_a_row_that_is_listed_twice_is_an_error_because_the_last_would_loosen_the_first(table, names):
+    with pytest.raises(SpecError, match="is listed twice") as caught:
+        Limits(**{table: ((*names, 1), (*names, 9))})
+    assert caught.value.key == ".".join((table, *names))
+    Limits(**{table: ((*names, 1), ("other",) * len(names) + (9,))})
 
 
 @pytest.mark.parametrize("value", ["run", "", None])

@@ -29,6 +29,7 @@ def shared_server():
 @pytest.fixture
 def server(shared_server):
     shared_server.reset()
+    shared_server.default(Reply(tokens=16))
     yield shared_server
     shared_server.wait_idle()
 

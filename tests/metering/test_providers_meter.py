@@ -166,6 +166,13 @@ def test_no_sequence_of_chunks_counts_less_than_its_largest_report(chunks: list[
     assert max(o for _, o, _ in chunks) <= reading.usage.output_tokens <= sum(o for _, o, _ in chunks)
 
 
+def test_a_summary_brings_the_prompt_else_it_is_an_increment() -> None:
+    assert counts(read(stream([(0, 1), (7, 1), (0, 2)], ["", "", ""]))) == (7, 4, False)
+    assert counts(read(stream([(0, 1), (0, 1), (7, 2)], ["a", "a", ""]))) == (7, 2, False)
+    assert counts(read(stream([(0, 1), (0, 1), (7, 2)], ["a", "a", "a"]))) == (7, 4, False)
+    assert counts(read(stream([(7, 3), (7, 1), (7, 4)], ["a", "a", ""]))) == (7, 4, False)
+
+
 def test_ambiguous_counts_are_flagged() -> None:
     unseen = UsageMeter()
     for _ in range(3):

@@ -209,6 +209,12 @@ def test_the_tier_of_service_is_read_from_where_the_provider_puts_it() -> None:
     assert normalise(SHAPES["openai chat"][0]).service_tier is None
 
 
+def test_what_is_reported_beside_is_added_also_without_a_total() -> None:
+    raw = {"promptTokenCount": 20, "candidatesTokenCount": 8, "thoughtsTokenCount": 5, "toolUsePromptTokenCount": 3}
+    assert figures(normalise(raw)) == (23, 13, 0, 0, 0, 5)
+    assert not normalise(raw).estimated
+
+
 def test_audio_is_told_apart() -> None:
     reading = normalise(SHAPES["langchain"][0])
     assert (reading.audio_input_tokens, reading.audio_output_tokens) == (10, 10)

@@ -21,11 +21,14 @@ ORDERED = [
     ("iteration_limit: 0", "", "iteration_limit.max"),
     ("token_budget: {output_total: 3}", "token_budget: {}", "token_budget.output_total"),
     ("cost_budget: {total_usd: 0.1}", "cost_budget: {total_usd: 0.11}", "cost_budget.total_usd"),
-    ("cost_budget: {on_unpriced_tool: refuse}", "cost_budget: {on_unpriced_tool: 5}", "cost_budget.on_unpriced_tool"),
+    ("cost_budget: {on_unpriced_tool: refuse}", "cost_budget: {on_unpriced_tool: 5}",
+     "cost_budget.on_unpriced_tool"),
     ("cost_budget: {on_unpriced_tool: 5}", "", "cost_budget.on_unpriced_tool"),
-    ("", "cost_budget: {on_unknown_price: {input_usd_per_mtok: 1, output_usd_per_mtok: 1}}", "cost_budget.on_unknown_price"),
+    ("", "cost_budget: {on_unknown_price: {input_usd_per_mtok: 1, output_usd_per_mtok: 1}}",
+     "cost_budget.on_unknown_price"),
     ("", "cost_budget: {trusted_zero_models: [m]}", "cost_budget.trusted_zero_models"),
-    ("cost_budget: {tool_prices_usd: {a: 2}}", "cost_budget: {tool_prices_usd: {a: 1}}", "cost_budget.tool_prices_usd.a"),
+    ("cost_budget: {tool_prices_usd: {a: 2}}", "cost_budget: {tool_prices_usd: {a: 1}}",
+     "cost_budget.tool_prices_usd.a"),
     ("exposure: [{tool: a, sum_of: n, max: 5}]", "exposure: [{tool: a, sum_of: n, max: 6}]", "exposure.a.n"),
     ("exposure: [{tool: a, sum_of: n, max: 5}]", "", "exposure.a.n"),
     ("time_budget: {idle_seconds_max: 0.5}", "time_budget: {idle_seconds_max: 1}", "time_budget.idle_seconds_max"),
@@ -42,7 +45,8 @@ ORDERED = [
     ),
     (
         "action_surface: {allowed: [{tool: a, args: {p: {one_of: [x]}}}]}",
-        "action_surface: {allowed: [{tool: a, args: {p: {one_of: [x, y]}}}]}", "action_surface.allowed.a.args.p.one_of",
+        "action_surface: {allowed: [{tool: a, args: {p: {one_of: [x, y]}}}]}",
+        "action_surface.allowed.a.args.p.one_of",
     ),
     (
         "action_surface: {allowed: [{tool: a, args: {p: {min: 2}}}]}",
@@ -56,13 +60,16 @@ ORDERED = [
     ("data_access_scope: {roots: [a/../b]}", "data_access_scope: {roots: [., c]}", "data_access_scope.roots"),
     ("data_access_scope: {roots: []}", "", "data_access_scope.roots"),
     ("data_access_scope: {tenant: t}", "", "data_access_scope.tenant"),
-    ("data_access_scope: {store_namespaces: [a/b]}", "data_access_scope: {store_namespaces: [a]}", "data_access_scope.store_namespaces"),
-    ("data_access_scope: {metadata: {k: [1]}}", "data_access_scope: {metadata: {k: [1, 2]}}", "data_access_scope.metadata"),
+    ("data_access_scope: {store_namespaces: [a/b]}", "data_access_scope: {store_namespaces: [a]}",
+     "data_access_scope.store_namespaces"),
+    ("data_access_scope: {metadata: {k: [1]}}", "data_access_scope: {metadata: {k: [1, 2]}}",
+     "data_access_scope.metadata"),
     ("data_access_scope: {redact: [a, b]}", "data_access_scope: {redact: [a]}", "data_access_scope.redact"),
     ("", "data_access_scope: {cross_scope: [{to: x, reason: y}]}", "data_access_scope.cross_scope"),
     ("data_access_scope: {no_external_index_read: true}", "", "data_access_scope.no_external_index_read"),
     ("reversibility_envelope: {}", "", "reversibility_envelope.unknown_tools"),
-    ("reversibility_envelope: {unknown_tools: refuse}", "reversibility_envelope: {}", "reversibility_envelope.unknown_tools"),
+    ("reversibility_envelope: {unknown_tools: refuse}", "reversibility_envelope: {}",
+     "reversibility_envelope.unknown_tools"),
     (
         "reversibility_envelope: {approval_ttl_seconds: 5}", "reversibility_envelope: {approval_ttl_seconds: 6}",
         "reversibility_envelope.approval_ttl_seconds",
@@ -73,8 +80,10 @@ ORDERED = [
     ),
     ("stop: {strict_usage: true}", "", "stop.strict_usage"),
     ("stop: {truncated_retries: 0}", "", "stop.truncated_retries"),
-    ("stop: {no_progress: {cycle_window: 6}}", "stop: {no_progress: {cycle_window: 5}}", "stop.no_progress.cycle_window"),
-    ("stop: {no_progress: {exempt_tools: [a]}}", "stop: {no_progress: {exempt_tools: [a, b]}}", "stop.no_progress.exempt_tools"),
+    ("stop: {no_progress: {cycle_window: 6}}", "stop: {no_progress: {cycle_window: 5}}",
+     "stop.no_progress.cycle_window"),
+    ("stop: {no_progress: {exempt_tools: [a]}}", "stop: {no_progress: {exempt_tools: [a, b]}}",
+     "stop.no_progress.exempt_tools"),
 ]  # fmt: skip
 
 
@@ -93,7 +102,8 @@ def test_each_key_knows_its_tighter_side(tight, loose, key):
         ("data_access_scope: {roots: [a]}", "data_access_scope: {roots: [ab]}", "data_access_scope.roots"),
         (
             "action_surface: {allowed: [{tool: a, args: {p: {pattern: x}}}]}",
-            "action_surface: {allowed: [{tool: a, args: {p: {pattern: y}}}]}", "action_surface.allowed.a.args.p.pattern",
+            "action_surface: {allowed: [{tool: a, args: {p: {pattern: y}}}]}",
+            "action_surface.allowed.a.args.p.pattern",
         ),
     ],
 )  # fmt: skip
@@ -113,7 +123,8 @@ def test_what_cannot_be_compared_counts_as_loosened_both_ways(one, other, key):
         ("{settings: {a: 1}}", "{}", "settings"),
         ("{bounds: {action_surface: {allowed: [a (x)]}}}", "{bounds: {action_surface: {allowed: [a]}}}",
          "bounds.action_surface.allowed"),
-        ("{bounds: {data_access_scope: {default_scope: one session}}}", "{}", "bounds.data_access_scope.default_scope"),
+        ("{bounds: {data_access_scope: {default_scope: one session}}}", "{}",
+         "bounds.data_access_scope.default_scope"),
     ],
 )  # fmt: skip
 def test_what_bounds_nothing_is_only_changed(one, other, key):

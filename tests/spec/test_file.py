@@ -276,6 +276,17 @@ def test_a_file_that_is_no_text_is_one_error(tmp_path):
         BoundSpec.load(tmp_path / "bound.yml")
 
 
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000, "."])
+def test_a_path_that_cannot_be_a_file_is_one_error(path):
+    with pytest.raises(SpecError, match="cannot be read"):
+        BoundSpec.load(path)
+
+
+def test_an_endless_file_is_not_read_to_its_end():
+    with pytest.raises(SpecError, match="characters"):
+        BoundSpec.load("/dev/zero")
+
+
 def test_the_line_of_a_key_can_be_asked_for(coding_assistant):
     spec = BoundSpec.load(coding_assistant)
     assert spec.line("bounds.cost_budget.total_usd") == 5

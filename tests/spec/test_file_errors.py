@@ -31,7 +31,8 @@ WRONG = [
     ("bounds:\n  iteration_limit: 1:30", 2, "bounds.iteration_limit", "'1:30' is not a number", None),
     ("bounds:\n  iteration_limit: [3]", 2, "bounds.iteration_limit", "not a number", None),
     ("bounds:\n  iteration_limit: {max: 3, unit: turn}", 2, "bounds.iteration_limit.unit", "'turn'", None),
-    ("bounds:\n  iteration_limit: {max: 3, unit: superstp}", 2, "bounds.iteration_limit.unit", "one of", "superstep"),
+    ("bounds:\n  iteration_limit: {max: 3, unit: superstp}", 2, "bounds.iteration_limit.unit", "one of",
+     "superstep"),
     ("bounds: 5", 1, "bounds", "not a mapping", None),
     ("bounds:\n  token_budget: 1000", 2, "bounds.token_budget", "not a mapping", None),
     ("bounds:\n  token_budget: {totl: 3}", 2, "bounds.token_budget.totl", "unknown key", "total"),
@@ -63,7 +64,8 @@ WRONG = [
         "bounds:\n  exposure: [{tool: r, sum_of: a, max: 3}, {tool: r, sum_of: a, max: 4}]",
         2, "bounds.exposure.1", "listed twice", None,
     ),
-    ("bounds:\n  time_budget: {wall_clock_seconds: 0.0001}", 2, "bounds.time_budget.wall_clock_seconds", "finer", None),
+    ("bounds:\n  time_budget: {wall_clock_seconds: 0.0001}", 2, "bounds.time_budget.wall_clock_seconds", "finer",
+     None),
     ("bounds:\n  time_budget: {warn_at_share: 80}", 2, "bounds.time_budget.warn_at_share", "out of range", None),
     ("bounds:\n  action_surface: {allowed: read_file}", 2, "bounds.action_surface.allowed", "not a list", None),
     ("bounds:\n  action_surface:\n    allowed:", 3, "bounds.action_surface.allowed", "all or none", None),
@@ -94,7 +96,8 @@ WRONG = [
         "bounds:\n  action_surface:\n    forbidden:\n      - {tool: a, entry: some words}",
         4, "bounds.action_surface.forbidden.0", "either a tool or a sentence", None,
     ),
-    ("bounds:\n  action_surface:\n    forbidden: [{note: a}]", 3, "bounds.action_surface.forbidden.0", "either", None),
+    ("bounds:\n  action_surface:\n    forbidden: [{note: a}]", 3, "bounds.action_surface.forbidden.0", "either",
+     None),
     ("bounds:\n  action_surface:\n    models: [a, a]", 3, "bounds.action_surface.models", "twice", None),
     (
         "bounds:\n  cost_budget: {tool_prices_usd: {a: 1}}\n  action_surface:\n    allowed:\n"
@@ -102,23 +105,32 @@ WRONG = [
         5, "bounds.action_surface.allowed.0.price_usd", "another price", None,
     ),
     ("bounds:\n  data_access_scope: {roots: }", 2, "bounds.data_access_scope.roots", "all or none", None),
-    ("bounds:\n  data_access_scope: {store_namespaces: [a.b]}", 2, "bounds.data_access_scope.store_namespaces", "namespace", None),
-    ("bounds:\n  data_access_scope: {redact: ['(']}", 2, "bounds.data_access_scope.redact", "regular expression", None),
-    ("bounds:\n  data_access_scope: {cross_scope: [{to: x}]}", 2, "bounds.data_access_scope.cross_scope.0.reason", "required", None),
-    ("bounds:\n  data_access_scope: {no_external_index_read: 1}", 2, "bounds.data_access_scope.no_external_index_read", "true or false", None),
-    ("bounds:\n  reversibility_envelope: {unknown_tools: ask}", 2, "bounds.reversibility_envelope.unknown_tools", "choices", None),
+    ("bounds:\n  data_access_scope: {store_namespaces: [a.b]}", 2, "bounds.data_access_scope.store_namespaces",
+     "namespace", None),
+    ("bounds:\n  data_access_scope: {redact: ['(']}", 2, "bounds.data_access_scope.redact", "regular expression",
+     None),
+    ("bounds:\n  data_access_scope: {cross_scope: [{to: x}]}", 2, "bounds.data_access_scope.cross_scope.0.reason",
+     "required", None),
+    ("bounds:\n  data_access_scope: {no_external_index_read: 1}", 2,
+     "bounds.data_access_scope.no_external_index_read", "true or false", None),
+    ("bounds:\n  reversibility_envelope: {unknown_tools: ask}", 2, "bounds.reversibility_envelope.unknown_tools",
+     "choices", None),
     (
         "bounds:\n  reversibility_envelope:\n    requires_human_approval:",
         3, "bounds.reversibility_envelope.requires_human_approval", "all or none", None,
     ),
     ("bounds:\n  stop: {closing_call: maybe}", 2, "bounds.stop.closing_call", "true or false", None),
-    ("bounds:\n  stop: {no_progress: {identical_calls: 3}}", 2, "bounds.stop.no_progress.identical_calls", "unknown", "identical_calls_max"),
-    ("agents:\n  scout:\n    iteration_limt: 3", 3, "agents.scout.iteration_limt", "unknown key", "iteration_limit"),
+    ("bounds:\n  stop: {no_progress: {identical_calls: 3}}", 2, "bounds.stop.no_progress.identical_calls",
+     "unknown", "identical_calls_max"),
+    ("agents:\n  scout:\n    iteration_limt: 3", 3, "agents.scout.iteration_limt", "unknown key",
+     "iteration_limit"),
     ("agents:\n  scout: {child_reserve: 0.2}", 2, "agents.scout.child_reserve", "not a reserve", None),
-    ("agents:\n  scout: {child_reserve: {token: 2}}", 2, "agents.scout.child_reserve.token", "unknown key", "tokens"),
+    ("agents:\n  scout: {child_reserve: {token: 2}}", 2, "agents.scout.child_reserve.token", "unknown key",
+     "tokens"),
     ("fleet:\n  tennant: {}", 2, "fleet.tennant", "unknown key", "tenant"),
     ("fleet:\n  tenant:\n    cost_budget: {total_usd: 5}", 3, "fleet.tenant.cost_budget.per", "required", None),
-    ("fleet:\n  tenant:\n    cost_budget: {total_usd: 5, per: dya}", 3, "fleet.tenant.cost_budget.per", "choices", "day"),
+    ("fleet:\n  tenant:\n    cost_budget: {total_usd: 5, per: dya}", 3, "fleet.tenant.cost_budget.per", "choices",
+     "day"),
     (
         "fleet:\n  tenant:\n    cost_budget:\n      - {total_usd: 5, per: day}\n      - {total_usd: 6, per: day}",
         5, "fleet.tenant.cost_budget.1.per", "two windows", None,
@@ -181,7 +193,8 @@ def test_a_misplaced_key_is_told_where_it_belongs(text, key, home):
 @pytest.mark.parametrize(
     ("text", "nearest"),
     [("max_iterations: 3", "bounds.iteration_limit"), ("bounds: {max_cost: 3}", "cost_budget"),
-     ("bounds: {recursion_limit: 25}", "iteration_limit"), ("bounds: {action_surface: {allowed_tools: [a]}}", "allowed")],
+     ("bounds: {recursion_limit: 25}", "iteration_limit"), ("bounds: {action_surface: {allowed_tools: [a]}}",
+      "allowed")],
 )  # fmt: skip
 def test_the_words_of_other_libraries_are_understood(text, nearest):
     assert error_of(text).nearest == nearest
@@ -210,6 +223,12 @@ def test_a_dict_is_judged_like_a_file(nonsense):
 def test_what_is_no_mapping_is_no_specification(data):
     with pytest.raises(SpecError, match="mapping"):
         BoundSpec.from_dict(data)
+
+
+@pytest.mark.parametrize("pattern", ["[", "(" * 5000 + ")" * 5000, "a{99999999999999999999}", "[[a]", ""])
+def test_a_pattern_that_does_not_compile_is_an_error(pattern):
+    with pytest.raises(SpecError):
+        BoundSpec.from_dict({"bounds": {"data_access_scope": {"redact": [pattern]}}})
 
 
 def test_a_key_that_is_no_text_is_an_error():

@@ -58,7 +58,8 @@ DIFFERENT = [
     "{bounds: {data_access_scope: {}}}", "{bounds: {data_access_scope: {roots: []}}}", "{agents: {a: {}}}",
     "{agents: {a: {iteration_limit: 1}}}", "{agents: {a: {iteration_limit: null}}}", "{review_by: 2027-01-01}",
     "{constraints: {t: {value: 1}}}", "{constraints: {t: {value: true}}}", "{constraints: {t: {value: '1'}}}",
-    "{bounds: {action_surface: {forbidden: [{entry: payments}]}}}", "{bounds: {action_surface: {forbidden: [payments]}}}",
+    "{bounds: {action_surface: {forbidden: [{entry: payments}]}}}",
+    "{bounds: {action_surface: {forbidden: [payments]}}}",
 ]  # fmt: skip
 
 

@@ -32,22 +32,26 @@ FOUND = [
      "approval-and-reversible", "error", "bounds.reversibility_envelope.reversible_by_default"),
     ("{bounds: {action_surface: {allowed: [a]}, cost_budget: {tool_prices_usd: {b: 1}}}}", "limit-of-refused-tool",
      "warning", "bounds.cost_budget.tool_prices_usd.b"),
-    ("{bounds: {action_surface: {allowed: [a]}, exposure: [{tool: b, sum_of: n, max: 1}]}}", "limit-of-refused-tool",
+    ("{bounds: {action_surface: {allowed: [a]}, exposure: [{tool: b, sum_of: n, max: 1}]}}",
+     "limit-of-refused-tool",
      "warning", "bounds.exposure"),
     ("{bounds: {action_surface: {allowed: [a]}, reversibility_envelope: {unknown_tools: refuse}}}",
      "unknown-tools-never", "note", "bounds.reversibility_envelope.unknown_tools"),
     ("{bounds: {cost_budget: {per_tool_call_usd_max: 0.25}}}", "cap-never-binds", "warning",
      "bounds.cost_budget.per_tool_call_usd_max"),
-    ("{bounds: {cost_budget: {per_tool_call_usd_max: 0.25, tool_prices_usd: {a: 0.1}}}}", "cap-never-binds", "warning",
+    ("{bounds: {cost_budget: {per_tool_call_usd_max: 0.25, tool_prices_usd: {a: 0.1}}}}", "cap-never-binds",
+     "warning",
      "bounds.cost_budget.per_tool_call_usd_max"),
     ("{bounds: {cost_budget: {per_tool_call_usd_max: 0.25, tool_prices_usd: {a: 0.5}}}}", "tool-never-affordable",
      "warning", "bounds.cost_budget.tool_prices_usd.a"),
-    ("{bounds: {cost_budget: {total_usd: 1}}}", "unpriced-tools-are-free", "note", "bounds.cost_budget.on_unpriced_tool"),
+    ("{bounds: {cost_budget: {total_usd: 1}}}", "unpriced-tools-are-free", "note",
+     "bounds.cost_budget.on_unpriced_tool"),
     ("{bounds: {token_budget: {total: 5, output_per_call_max: 6}}}", "limit-never-binds", "warning",
      "bounds.token_budget.output_per_call_max"),
     ("{bounds: {cost_budget: {total_usd: 5, per_model_call_usd_max: 6}}}", "limit-never-binds", "warning",
      "bounds.cost_budget.per_model_call_usd_max"),
-    ("{bounds: {time_budget: {wall_clock_seconds: 5, per_tool_call_seconds_max: 6}}}", "limit-never-binds", "warning",
+    ("{bounds: {time_budget: {wall_clock_seconds: 5, per_tool_call_seconds_max: 6}}}", "limit-never-binds",
+     "warning",
      "bounds.time_budget.per_tool_call_seconds_max"),
     ("{bounds: {iteration_limit: {max: 2, unit: tool_call}, action_surface: {allowed: [{tool: a, max_calls: 3}]}}}",
      "limit-never-binds", "warning", "bounds.action_surface.allowed.a.max_calls"),
@@ -72,7 +76,7 @@ SOUND = """\
 bounds:
   iteration_limit: 30
   token_budget: {total: 200000, output_per_call_max: 4096}
-  cost_budget: {total_usd: 2, per_tool_call_usd_max: 0.25, tool_prices_usd: {search: 0.005}, on_unpriced_tool: refuse}
+  cost_budget: {total_usd: 2, tool_prices_usd: {search: 0.005}, on_unpriced_tool: refuse, per_tool_call_usd_max: 1}
   time_budget: {wall_clock_seconds: 180, per_tool_call_seconds_max: 30}
   action_surface: {allowed: [search, send], forbidden: [shell]}
   reversibility_envelope: {requires_human_approval: [send]}
@@ -116,7 +120,8 @@ def test_a_fault_of_the_file_is_not_told_again_for_each_agent():
 
 def test_what_is_wider_than_the_base_is_noted_with_its_reason(write):
     write("fleet.yml", "bounds: {iteration_limit: 3}")
-    text = "extends: fleet.yml\nbounds: {iteration_limit: 5}\nloosen: [{key: bounds.iteration_limit.max, reason: long tasks}]"
+    mark = "loosen: [{key: bounds.iteration_limit.max, reason: long tasks}]"
+    text = f"extends: fleet.yml\nbounds: {{iteration_limit: 5}}\n{mark}"
     found = [f for f in lint(BoundSpec.load(write("a.yml", text))) if f.code == "loosened"]
     assert [(f.severity, f.key) for f in found] == [("note", "bounds.iteration_limit.max")]
     assert "long tasks" in found[0].message

@@ -3,6 +3,7 @@
 import json
 import pickle
 
+import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -161,9 +162,17 @@ def test_there_is_a_difference_exactly_where_the_fingerprints_differ_in_what_bin
 
 
 def only_unused(a, b, agent):
-    """Values that say nothing where they stand: a unit without a number, what an absent envelope would default to."""
-    idle = {"iteration_unit", "unknown_tools", "approval_ttl_ms", "approval_tools", "reversible_tools", "tool_calls_max",
-            "argument_rules", "exposure"}  # fmt: skip
+    """Values that say nothing where they stand: a unit without a number, the time to live of no approval."""
+    idle = {
+        "iteration_unit",
+        "unknown_tools",
+        "approval_ttl_ms",
+        "approval_tools",
+        "reversible_tools",
+        "tool_calls_max",
+        "argument_rules",
+        "exposure",
+    }
     one, two = limits_as_dict(a.limits(agent)), limits_as_dict(b.limits(agent))
     return {k for k in one.keys() | two.keys() if canon(one.get(k)) != canon(two.get(k))} <= idle
 
@@ -179,31 +188,33 @@ def test_only_tighter_than_is_transitive(a, b, c):
         assert not loosens(a, c)
 
 
+def laid_over(child, folder, marks):
+    """The child over ``base.json`` of the folder, or the error."""
+    data = {
+        **child.canonical(),
+        "extends": "base.json",
+        "loosen": [{"key": key, "reason": "tested"} for key in marks],
+    }
+    try:
+        return BoundSpec.from_dict(data, root=folder)
+    except SpecError as error:
+        return error
+
+
 @laws
 @given(SPECS, SPECS)
-def test_what_is_laid_over_a_file_is_an_error_exactly_where_it_loosens(tmp_path_factory, base, child):
-    path = tmp_path_factory.mktemp("extends") / "base.json"
-    path.write_text(json.dumps(base.canonical()))
-    try:
-        merged = BoundSpec.from_dict({**child.canonical(), "extends": "base.json"}, root=path.parent)
-    except SpecError as error:
-        if "wider" not in error.message:
-            assert "another price" in error.message
-            return
-        marks = [{"key": error.key, "reason": "tested"}]
-        while True:
-            data = {**child.canonical(), "extends": "base.json", "loosen": marks}
-            try:
-                merged = BoundSpec.from_dict(data, root=path.parent)
-                break
-            except SpecError as next_one:
-                assert "wider" in next_one.message
-                marks.append({"key": next_one.key, "reason": "tested"})
-        assert {change.key for change in diff(base, merged) if change.verdict == "loosened"} == {
-            m["key"] for m in marks
-        }
+def test_what_is_laid_over_a_file_needs_a_reason_exactly_where_it_loosens(tmp_path_factory, base, child):
+    folder = tmp_path_factory.mktemp("extends")
+    (folder / "base.json").write_text(json.dumps(base.canonical()))
+    marks = []
+    merged = laid_over(child, folder, marks)
+    while isinstance(merged, SpecError) and "wider" in merged.message:
+        marks.append(merged.key)
+        merged = laid_over(child, folder, marks)
+    if isinstance(merged, SpecError):
+        assert "another price" in merged.message
     else:
-        assert not loosens(base, merged)
+        assert {change.key for change in diff(base, merged) if change.verdict == "loosened"} == set(marks)
 
 
 @laws
@@ -224,7 +235,8 @@ NUMBERS = st.one_of(
 @given(
     st.sampled_from(
         [("iteration_limit",), ("iteration_limit", "max"), ("token_budget", "total"), ("cost_budget", "total_usd"),
-         ("time_budget", "idle_seconds_max"), ("stop", "truncated_retries"), ("action_surface", "concurrent_tools_max"),
+         ("time_budget", "idle_seconds_max"), ("stop", "truncated_retries"),
+          ("action_surface", "concurrent_tools_max"),
          ("stop", "admission_wait_ms"), ("cost_budget", "per_tool_call_usd_max"), ("time_budget", "warn_at_share")]
     ),
     NUMBERS,
@@ -234,9 +246,6 @@ def test_a_nonsense_number_is_an_error_wherever_it_stands(path, nonsense):
     if len(path) > 1:
         data = {path[0]: data}
     for whole in ({"bounds": data}, {"agents": {"scout": data}}):
-        try:
+        with pytest.raises(SpecError) as caught:
             BoundSpec.from_dict(whole)
-        except SpecError as error:
-            assert error.key.split(".")[-1] == path[-1]
-        else:
-            raise AssertionError(f"{nonsense!r} was read as a number")
+        assert caught.value.key.split(".")[-1] == path[-1]

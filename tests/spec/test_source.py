@@ -23,7 +23,7 @@ def value_of(text):
         ("null", None), ("~", None), ("", None), ("yes", "yes"), ("no", "no"), ("on", "on"), ("off", "off"),
         ("010", "010"), ("0x1F", "0x1F"), ("1:30", "1:30"), ("1__0", "1__0"), ("2027-06-30", "2027-06-30"),
         ("'7'", "7"), ('"true"', "true"), ("!!str 7", "7"), ("a b", "a b"), ("|\n  two\n  lines", "two\nlines"),
-        ("1" * 50, 10**40),
+        ("1" * 50, 10**40), ("-" + "1" * 50, -(10**40)),
     ],
 )  # fmt: skip
 def test_scalars_are_those_of_yaml_1_2(text, value):
@@ -37,24 +37,19 @@ def test_a_fraction_keeps_its_digits():
     assert value_of(digits) == Decimal(digits)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="ascii", exclude_categories=["Cc"])),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
-                    max_leaves=12))  # fmt: skip
+#: Words without digits: what is a number differs between YAML 1.1, which PyYAML writes, and 1.2.
+WORDS = st.text(st.characters(codec="ascii", exclude_categories=["Cc", "Nd"]))
+SCALARS = st.none() | st.booleans() | st.integers(-(10**38), 10**38) | WORDS
+
+
+def branches(inner):
+    return st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3)
+
+
+@given(st.recursive(SCALARS, branches, max_leaves=12))
 def test_what_pyyaml_writes_is_read_back(value):
     text = yaml.safe_dump({"x": value})
-    assert parse(text).data == yaml.safe_load(text) or "0o" in text or abs_of(value) >= 10**39
-
-
-def abs_of(value):
-    if isinstance(value, dict):
-        value = list(value.values())
-    return (
-        max(map(abs_of, value), default=0)
-        if isinstance(value, list)
-        else abs(value)
-        if isinstance(value, int)
-        else 0
-    )
+    assert parse(text).data == {"x": value}
 
 
 @pytest.mark.parametrize(
@@ -139,9 +134,10 @@ def test_merges_by_the_billion_are_cut_short():
 
 
 @pytest.mark.parametrize("text", ["x: " + "[" * 3000 + "]" * 3000, "x: " + "{a: " * 200 + "1" + "}" * 200,
-                                  '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}", "x:\n" + "- " * 2000 + "1"])  # fmt: skip
+                                  '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}",
+                                  "x:\n" + "- " * 2000 + "1"])  # fmt: skip
 def test_deep_nesting_is_an_error_not_a_crash(text):
-    with pytest.raises(SpecError, match="too deep|too large"):
+    with pytest.raises(SpecError, match=r"too deep|too large"):
         parse(text)
 
 
@@ -152,7 +148,8 @@ def test_a_text_beyond_all_review_is_not_even_parsed():
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("a: [1, 2", 1), ("a: 1\n b: 2", 2), ("a: 1\nb: 'open", 2), ("a: 1\n\tb: 2", 2), ("a: \x00", None), ("a: b: c", 1),
+    [("a: [1, 2", 1), ("a: 1\n b: 2", 2), ("a: 1\nb: 'open", 2), ("a: 1\n\tb: 2", 2), ("a: \x00", None),
+     ("a: b: c", 1),
      ("%YAML 3\n---\na: 1", 1)],
 )  # fmt: skip
 def test_broken_yaml_is_one_error(text, line):

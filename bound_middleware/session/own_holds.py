@@ -1,0 +1,85 @@
+"""The open holds that cannot settle before the caller goes on, because the caller itself keeps them open.
+
+Somebody who reads one stream and makes another call meanwhile would wait for himself. To him the room that his own
+streams hold is as good as spent: he waits for the holds of others only, and goes on with what is left.
+
+His own are the holds opened in this context (and in the ones that it was copied from: a parent that waits for its
+tasks), by this thread when the wait blocks the thread, and by this task when it does not.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.usage import Amounts, added
+from .flow import Effect
+
+Place = tuple[int, Any]
+
+
+@dataclass(slots=True, eq=False)
+class OpenHold:
+    """What one call holds, on which accounts, and where it was opened."""
+
+    accounts: tuple[str, ...]
+    amounts: Amounts
+    place: Place = field(default_factory=lambda: _here())
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+        with _lock:
+            _open.discard(self)
+
+
+_lock = threading.Lock()
+_open: set[OpenHold] = set()
+_of_context: ContextVar[tuple[OpenHold, ...]] = ContextVar("bound_own_holds", default=())
+
+
+def opened(accounts: tuple[str, ...], amounts: Amounts) -> OpenHold:
+    """Note that this context holds so much on these accounts until it is closed."""
+    hold = OpenHold(accounts=accounts, amounts=amounts)
+    _of_context.set((*(h for h in _of_context.get() if not h.closed), hold))
+    with _lock:
+        _open.add(hold)
+    return hold
+
+
+class OwnHolds(Effect):
+    """Gives what the caller itself holds, by account."""
+
+    __slots__ = ()
+
+    def run(self) -> dict[str, Amounts]:
+        thread = threading.get_ident()
+        return _by_account(lambda place: place[0] == thread)
+
+    async def arun(self) -> dict[str, Amounts]:
+        here = _here()
+        return _by_account(lambda place: place == here)
+
+
+def _by_account(is_mine: Any) -> dict[str, Amounts]:
+    if not _open:
+        return {}
+    with _lock:
+        mine = {hold for hold in _open if is_mine(hold.place)}
+    found: dict[str, Amounts] = {}
+    for hold in mine.union(h for h in _of_context.get() if not h.closed):
+        for account in hold.accounts:
+            found[account] = added(found.get(account, {}), hold.amounts)
+    return found
+
+
+def _here() -> Place:
+    asyncio = sys.modules.get("asyncio")
+    try:
+        task = None if asyncio is None else asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return threading.get_ident(), task

@@ -1,0 +1,72 @@
+"""What a session reads from its ledger: balances for the gateway, what remains, and the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..core import usage as meters
+from ..core.gateway import Balance, balances_of
+from ..core.ledger import Account, Chain, available
+from ..core.limits import Limits
+from ..core.usage import Amounts
+from .outcome import Remaining, RunOutcome, lines_since, usage_of
+
+if TYPE_CHECKING:
+    from .session import BoundSession
+
+
+def balances_seen(chain: Chain, own: Mapping[str, Amounts], shadow: Limits | None) -> tuple[Balance, ...]:
+    """The ceilings of a chain, where ``own``, what the caller itself holds by account, is as good as spent.
+
+    With ``shadow`` these limits stand beside balances that nothing enforces.
+    """
+    if shadow is not None:
+        chain = (replace(chain[-1], ceilings=dict(shadow.ceilings)),)
+    if own:
+        chain = tuple(_as_spent(account, own.get(account.id, {})) for account in chain)
+    return balances_of(chain)
+
+
+def _as_spent(account: Account, own: Amounts) -> Account:
+    spent = {meter: min(n, account.held.get(meter, 0)) for meter, n in own.items()}
+    return replace(
+        account, held=meters.subtracted(account.held, spent), settled=meters.added(account.settled, spent)
+    )
+
+
+def remaining_of(session: BoundSession) -> Remaining:
+    """See ``BoundSession.remaining``."""
+    chain = session.books.chain()
+    nanousd = available(chain, meters.NANOUSD)
+    wall_ms = session.limits.wall_clock_ms
+    return Remaining(
+        iterations=available(chain, meters.ITERATIONS),
+        tokens=available(chain, meters.TOKENS),
+        usd=None if nanousd is None else meters.usd(nanousd),
+        seconds=None if wall_ms is None else max(0, wall_ms - session.elapsed_ms()) / 1000,
+    )
+
+
+def outcome_of(session: BoundSession, *, ended: bool) -> RunOutcome:
+    """How the run stands, or how it would if it ended now."""
+    settled = session.books.chain()[-1].settled
+    lines = session.ledger.lines(session.session_id)
+    status, reason, truncated, detail = session.ending.read()
+    if ended and status == "running":
+        status = "completed"
+    if reason is not None and session.agent:
+        detail.setdefault("agent", session.agent)
+    over = {meter: settled.get(meter, 0) - limit for meter, limit in session.declared.ceilings}
+    before, lines_before = session.before
+    return RunOutcome(
+        status=status,
+        stop_reason=reason,
+        truncated=truncated,
+        usage=usage_of(settled, lines),
+        run_usage=usage_of(meters.subtracted(settled, before), lines_since(lines_before, lines)),
+        overshoot={meter: n for meter, n in over.items() if n > 0},
+        detail=detail,
+        fingerprint=session.spec.fingerprint,
+    )
