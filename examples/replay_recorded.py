@@ -10,11 +10,11 @@ usage that the provider reported for each reply) and ``runs.jsonl.gz`` (the step
    each call must be what the record says, and its cost the list price of that usage; for Gemini that is also what
    the router charged. Runs without recorded usage are replayed without any: the session must call each of their
    calls an estimate.
-2. **Stopped.** The same runs with half of that cost as their budget. The rule: call k is the last when its prompt, at
-   the price of fresh input, and its reply cost more than the calls before it left. It is refused when not even its
-   prompt and one token fit, else cut. (A hold counts on no cache discount.) With the estimates that the session made
-   of the prompts, the agent must stop at exactly that call and in that way. Computed from the record alone the call
-   may be one off, as estimates are; the table says how often it is the same.
+2. **Stopped.** The same runs with half of that cost as their budget. The rule: call k is the last when its prompt,
+   at the price of fresh input, and its reply cost more than the calls before it left (a hold counts on no cache
+   discount). It is refused when not even its prompt and one token fit, else cut. With the session's estimates of the
+   prompts the agent must stop at exactly that call and in that way. From the record alone the call may be one off,
+   as estimates are; the table says how often it is the same.
 3. **Re-priced.** The library prices the steps of all runs anew. The result must be the list price, and what was
    charged at the time must be what a known fault of that charge makes of the same steps.
 

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--tools", type=_names, metavar="A,B", help="the tools of the agent, to check the names"
         )
-    explain.add_argument("--entrance", help="how the agent is bounded, such as bound_graph or callback")
+    explain.add_argument("--entrance", help="how the agent is bounded, such as BoundMiddleware or callback")
     lint.add_argument("--today", type=_day, metavar="YYYY-MM-DD", help="the day review_by is compared with")
     diff.add_argument("before", metavar="BEFORE", help="a YAML or JSON file; - for stdin")
     diff.add_argument("after", metavar="AFTER", help="a YAML or JSON file; - for stdin")

@@ -3,19 +3,24 @@
 Several handlers may see one run (a session's own, and the ambient one): each session bounds it once. When one of
 them refuses, the run never begins, so the holds of the others are released; the same for the other prompts of a
 batch, whose runs all start before the first is sent.
+
+LangChain tells a handler nothing when the task of an ``ainvoke`` is cancelled. But then nobody keeps the run's id
+any longer; so nothing here does, and a call whose id is gone has been left.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..metering.providers import UsageMeter
-from ..session.flow import Flow
+from ..session.flow import Flow, drive
 from ..session.model_call import ModelCall
 from ..session.session import BoundSession
+from ..session.workers import later
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,26 +34,30 @@ class OpenCall:
 
 
 _lock = threading.Lock()
-_open: dict[Any, list[OpenCall]] = {}
-_batch: ContextVar[tuple[Any, ...]] = ContextVar("bound_batch", default=())
+_open: dict[int, list[OpenCall]] = {}
+_batch: ContextVar[tuple[int, ...]] = ContextVar("bound_batch", default=())
 
 
 def add(run_id: Any, opened: OpenCall, batch_size: int) -> None:
-    """Remember an admitted call."""
+    """Remember an admitted call until it ends, or is left."""
+    key: int = run_id.int
     with _lock:
-        _open.setdefault(run_id, []).append(opened)
-    _batch.set((*_batch.get()[-batch_size:], run_id) if batch_size > 1 else ())
+        calls = _open.setdefault(key, [])
+        calls.append(opened)
+    if len(calls) == 1:
+        weakref.finalize(run_id, _gone, key).atexit = False
+    _batch.set((*_batch.get()[-batch_size:], key) if batch_size > 1 else ())
 
 
 def bounding(run_id: Any) -> tuple[BoundSession, ...]:
     """The sessions that bound a run already."""
     with _lock:
-        return tuple(s for opened in _open.get(run_id, ()) for s in opened.call.sessions)
+        return tuple(s for opened in _open.get(run_id.int, ()) for s in opened.call.sessions)
 
 
 def of(run_id: Any, handler: Any) -> OpenCall | None:
     """The call of a run that this handler meters."""
-    for opened in _open.get(run_id, ()):
+    for opened in _open.get(run_id.int, ()):
         if opened.handler is handler:
             return opened
     return None
@@ -57,20 +66,34 @@ def of(run_id: Any, handler: Any) -> OpenCall | None:
 def take(run_id: Any, handler: Any) -> OpenCall | None:
     """The same, and it is open no more."""
     with _lock:
-        calls = _open.get(run_id, [])
+        calls = _open.get(run_id.int, [])
         found = next((opened for opened in calls if opened.handler is handler), None)
         if found is not None:
             calls.remove(found)
             if not calls:
-                del _open[run_id]
+                del _open[run_id.int]
         return found
 
 
 def abandon(run_id: Any) -> Flow[None]:
     """Release what was held for a run that is not going to begin, and for the rest of its batch."""
-    runs = {run_id, *_batch.get()}
+    runs = {run_id.int, *_batch.get()}
     _batch.set(())
     with _lock:
         calls = [opened for run in runs for opened in _open.pop(run, ())]
     for opened in calls:
         yield from opened.call.settle("not_sent")
+
+
+def _gone(key: int) -> None:
+    """A run's id was dropped. This may happen in the middle of anything, so it takes no lock and settles elsewhere."""
+    if key in _open:
+        later(lambda: _left(key))
+
+
+def _left(key: int) -> None:
+    with _lock:
+        calls = _open.pop(key, [])
+    for opened in calls:
+        call = opened.call
+        drive(call.settle("aborted", opened.meter.result(call.output_tokens)))

@@ -15,7 +15,7 @@ WORKERS = 4
 
 _jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _started = 0
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may hand over work while this thread does
 
 
 async def in_worker(run: Callable[[], T]) -> T:
@@ -70,6 +70,11 @@ def beside(run: Callable[[], T]) -> T:
     return result
 
 
+def later(run: Callable[[], object]) -> None:
+    """Do something in a worker thread, and wait for nothing."""
+    _submit(run)
+
+
 def _deliver(loop: Any, future: Any, setter: Callable[[Any], None], value: Any) -> None:
     def deliver() -> None:
         if not future.done():
@@ -98,7 +103,7 @@ def _work() -> None:
 
 def _after_fork() -> None:
     global _started, _lock, _jobs
-    _started, _lock, _jobs = 0, threading.Lock(), SimpleQueue()
+    _started, _lock, _jobs = 0, threading.RLock(), SimpleQueue()
 
 
 try:

@@ -82,13 +82,14 @@ def _of_bounds(bounds: Bounds, at: str, scope: str, entrance: str | None) -> Ite
 
 def _enforced(item: Stated, at: str, scope: str, entrance: str | None) -> Row:
     how = MECHANISMS[item.generic]
-    is_seen = entrance is None or entrance in how.entrances
+    is_seen = bool(how.entrances) and (entrance is None or entrance in how.entrances)
+    where = f"by {entrance}" if how.entrances else "in this version"
     return Row(
         axis=item.axis,
         key=f"{at}.{item.key}",
         value=item.value,
         unit=item.unit,
-        mechanism=how.by if is_seen else f"{NOT_ENFORCED} by {entrance}",
+        mechanism=how.by if is_seen else f"{NOT_ENFORCED} {where}",
         scope=f"{scope}{how.scope}",
         checked=how.checked if is_seen else "never",
         overshoot=how.overshoot_at(entrance) if is_seen else "all of it",
@@ -103,10 +104,10 @@ def _of_fleet(spec: BoundSpec) -> Iterator[Row]:
             key=f"fleet.{window.scope}",
             value=(USD if money else COUNT).text(window.ceiling),
             unit=f"{'USD' if money else window.meter.replace('_', ' ')} a {window.per}",
-            mechanism="a ledger that the sessions share",
+            mechanism=f"{NOT_ENFORCED} in this version",
             scope=f"each {window.scope}" if window.scope != "all" else "all sessions",
-            checked="before each call",
-            overshoot="as for one session",
+            checked="never",
+            overshoot="all of it",
         )
 
 

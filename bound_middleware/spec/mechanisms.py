@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 #: Entrances that own the request, and can cap it on the wire.
-ON_THE_WIRE = ("bound_model", "BoundMiddleware", "bound_graph")
+ON_THE_WIRE = ("bound_model", "BoundMiddleware")
 #: Entrances that watch a request which the framework sends.
 AROUND = ("with bound", "callback", "bound run")
-AGENTS = ("BoundMiddleware", "bound_graph")
+AGENTS = ("BoundMiddleware",)
+#: Keys that load and are compared, and that no entrance of this version enforces. ``explain`` says so.
+NOWHERE: tuple[str, ...] = ()
 ENTRANCES = (*ON_THE_WIRE, *AROUND)
 _TOOL_SEAMS = (*AGENTS, *AROUND)
 
@@ -53,10 +55,10 @@ def _tool(by: str, *, scope: str = "run", entrances: tuple[str, ...] = _TOOL_SEA
 
 
 def _read(by: str) -> Mechanism:
-    return Mechanism(by=by, checked="before each read and on its result", entrances=_TOOL_SEAMS, scope="call")
+    return Mechanism(by=by, checked="before each read and on its result", entrances=NOWHERE, scope="call")
 
 
-_RULE = _tool("the arguments of the call", scope="call")
+_RULE = _tool("the arguments of the call", scope="call", entrances=NOWHERE)
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "iteration_limit.max": Mechanism(by="a counter outside the agent", checked="before each step"),
@@ -78,11 +80,11 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "cost_budget.total_usd": _held(),
     "cost_budget.per_model_call_usd_max": _held("call"),
     "cost_budget.per_tool_call_usd_max": _tool("the declared price of the tool", scope="call"),
-    "exposure.max": _tool("the argument is held before the call, like money"),
+    "exposure.max": _tool("the argument is held before the call, like money", entrances=NOWHERE),
     "time_budget.wall_clock_seconds": Mechanism(
         by="a deadline",
-        checked="between steps, at each chunk, while a tool runs",
-        overshoot="one chunk; a thread that cannot be stopped is abandoned, its result dropped",
+        checked="before each model and tool call, at each chunk",
+        overshoot="one chunk, one wait of a sync client, or the tool that runs",
     ),
     "time_budget.per_model_call_seconds_max": Mechanism(
         by="a deadline of the call", checked="at each chunk", overshoot="one chunk", scope="call"
@@ -90,7 +92,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "time_budget.per_tool_call_seconds_max": Mechanism(
         by="a thread of its own, or cancellation",
         checked="while the tool runs",
-        entrances=AGENTS,
+        entrances=NOWHERE,
         scope="call",
         overshoot="a thread that cannot be stopped is abandoned, its result dropped",
     ),
@@ -107,10 +109,10 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "action_surface.allowed.args.length_max": _RULE,
     "action_surface.forbidden": _tool("refusal at execution", scope="call"),
     "action_surface.outputs": Mechanism(
-        by="refusal of the answer", checked="before an answer leaves the agent", entrances=AGENTS, scope="call"
+        by="refusal of the answer", checked="before an answer leaves the agent", entrances=NOWHERE, scope="call"
     ),
     "action_surface.models": Mechanism(by="refusal of the call", checked=_BEFORE_MODEL, scope="call"),
-    "action_surface.concurrent_tools_max": _tool("a count of running tools", entrances=AGENTS),
+    "action_surface.concurrent_tools_max": _tool("a count of running tools", entrances=NOWHERE),
     "data_access_scope.roots": _RULE,
     "data_access_scope.tenant": _read("arguments, store and retriever stay inside the scope"),
     "data_access_scope.user": _read("arguments, store and retriever stay inside the scope"),
@@ -118,23 +120,15 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "data_access_scope.metadata": _read("a filter on retrieved documents"),
     "data_access_scope.no_cross_session_memory_read": _read("a scoped store"),
     "data_access_scope.no_external_index_read": _read("refusal of the retriever"),
-    "reversibility_envelope.requires_human_approval": Mechanism(
-        by="one request to a person for all calls of a message",
-        checked="before any tool of the message runs",
-        entrances=AGENTS,
-        scope="call",
+    "reversibility_envelope.requires_human_approval": _tool(
+        "refusal at execution: nobody can be asked in this version", scope="call"
     ),
-    "reversibility_envelope.unknown_tools": Mechanism(
-        by="as for the tools that are named",
-        checked="before any tool of the message runs",
-        entrances=AGENTS,
-        scope="call",
-    ),
+    "reversibility_envelope.unknown_tools": _tool("as for the tools that are named", scope="call"),
 }
 
 #: Where the keys are seen to that bound no axis by themselves, by the beginning of the key.
 ALSO_AT: Mapping[str, tuple[str, ...]] = {
-    "warn_at_share": ENTRANCES,
+    "warn_at_share": NOWHERE,
     "iteration_limit.": ENTRANCES,
     "token_budget.": ENTRANCES,
     "time_budget.": ENTRANCES,
@@ -142,13 +136,13 @@ ALSO_AT: Mapping[str, tuple[str, ...]] = {
     "cost_budget.on_unpriced_tool": _TOOL_SEAMS,
     "cost_budget.": ENTRANCES,
     "action_surface.allowed.price_usd": _TOOL_SEAMS,
-    "data_access_scope.redact": ENTRANCES,
-    "data_access_scope.cross_scope": _TOOL_SEAMS,
-    "reversibility_envelope.": AGENTS,
+    "data_access_scope.": NOWHERE,
+    "reversibility_envelope.approval_ttl_seconds": NOWHERE,
+    "reversibility_envelope.": _TOOL_SEAMS,
     "stop.attempts_per_call_max": ENTRANCES,
     "stop.admission_wait_ms": ENTRANCES,
     "stop.strict_usage": ENTRANCES,
-    "stop.": AGENTS,
-    "agents.": AGENTS,
-    "fleet.": ENTRANCES,
+    "stop.": NOWHERE,
+    "agents.": NOWHERE,
+    "fleet.": NOWHERE,
 }

@@ -68,9 +68,10 @@ def _row(path: str, field: Field) -> str:
 
 def _where(key: str) -> str:
     how = MECHANISMS.get(key)
-    entrances = (
-        how.entrances if how is not None else next((at for part, at in ALSO_AT.items() if key.startswith(part)), ())
-    )
+    also = (at for part, at in ALSO_AT.items() if key.startswith(part))
+    entrances = how.entrances if how is not None else next(also, None)
+    if not entrances:
+        return "" if entrances is None else "not in this version"
     if set(entrances) == set(ENTRANCES):
         return "every entrance"
     if set(entrances) == set(ENTRANCES) - {"bound_model"}:

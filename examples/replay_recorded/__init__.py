@@ -1,5 +1,5 @@
 """Recorded agent runs, replayed under bounds; ``examples/replay_recorded.py`` says what for.
 
-``records`` reads the runs and knows what they cost, ``replay`` takes one through a bounded agent, ``checks`` compares,
-``command`` is the command line.
+``records`` reads the runs and knows what they cost, ``replay`` takes one through a bounded agent, ``checks``
+compares, ``command`` is the command line.
 """

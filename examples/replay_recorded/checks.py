@@ -13,8 +13,6 @@ from .replay import BOOK, Replay, replay, stop_by_rule, stop_seen
 
 #: No recorded run comes near it, so that the whole record is replayed under a budget.
 AMPLE_NANOUSD = 100 * 10**9
-#: The records give the cost of a run in microdollars.
-ROUNDING_NANOUSD = 1_000
 
 TOKENS = "each call's tokens in the session are the record's"
 LIST_PRICE = "each call costs the list price of its recorded usage"
@@ -23,8 +21,8 @@ REPORTED = "nothing is an estimate where usage was recorded"
 ESTIMATED = "every call is an estimate where no usage was recorded"
 WHOLE = "the agent goes through the whole record"
 STOPPED = "half the cost stops the agent at the call of the rule"
-NEAR = "that is within one call of where the record alone has it"
-WITHIN = "what was spent is the provider's count, and within the budget"
+NEAR = "which is at most one off that of the record alone"
+WITHIN = "the spend is the provider's count, within the budget"
 REPRICED = "re-priced steps cost their list price"
 EXPLAINED = "what was charged at the time is explained"
 
@@ -88,7 +86,7 @@ def _check_whole(run: Run, seen: Replay, checks: Checks) -> None:
         checks.expect(LIST_PRICE, run, cost == price, f"call {number + 1}: {cost} nano-dollars, not {price}")
     if run.model.startswith("gemini"):
         off = seen.cost_nanousd - run.charged_nanousd
-        checks.expect(ROUTER, run, abs(off) <= ROUNDING_NANOUSD, f"{off:+} nano-dollars")
+        checks.expect(ROUTER, run, abs(off) <= run.exact_to_nanousd, f"{off:+} nano-dollars")
 
 
 def _whole_row(run: Run, seen: Replay) -> Row:
@@ -118,7 +116,7 @@ def _half(run: Run, checks: Checks) -> Row:
     near = stop is not None and by_record is not None and abs(stop.call - by_record.call) <= 1
     checks.expect(NEAR, run, near, f"{stop}, not near {by_record}")
     settled = (seen.tokens, seen.estimated_calls, seen.overshoot, seen.cost_nanousd <= budget)
-    wanted = (seen.provider_tokens, 0, {}, True)
+    wanted = (seen.provider_tokens, 0, dict[str, int](), True)
     checks.expect(WITHIN, run, settled == wanted, f"{settled}, not {wanted}")
     return {
         "run": run.id,
@@ -147,7 +145,7 @@ def repriced(runs: Iterable[Run], checks: Checks, progress: Progress) -> list[Ro
         checks.expect(REPRICED, run, cost == price, f"{cost} nano-dollars, not {price}")
         charged = sum(run.data_set.charged(call, run.prices) for call in run.calls)
         off = charged - run.charged_nanousd
-        checks.expect(EXPLAINED, run, abs(off) <= ROUNDING_NANOUSD, f"{off:+} nano-dollars")
+        checks.expect(EXPLAINED, run, abs(off) <= run.exact_to_nanousd, f"{off:+} nano-dollars")
         row = rows.setdefault(
             run.data_set.name,
             {

@@ -105,10 +105,11 @@ def _replayed_table(rows: list[Row]) -> list[str]:
                 mark + _usd(_sum(of_set, "session_nanousd")),
                 _usd(_sum(of_set, "list_nanousd")) if recorded else "",
                 _usd(_sum(of_set, "charged_nanousd")) if recorded else "",
-            )
+            ).rstrip()
         )
     if any(row["usage"] == "estimated" for row in rows):
         lines.append("~ estimated by the session: no usage is recorded of these runs")
+    lines.append("list: at list price. charged: at the time, explained with the third table")
     off = [share for row in rows for share in row["prompt_estimates_off"]]
     if off:
         lines += _wrapped(
@@ -140,8 +141,8 @@ def _stopped_table(rows: list[Row]) -> list[str]:
         )
     for row in moved:
         lines += _wrapped(
-            f"{row['run']}: {row['how']} at call {row['call']}; from the record alone {row['computed_how']} at call "
-            f"{row['computed_call']}",
+            f"{row['run']}: {row['how']} at call {row['call']}; from the record alone "
+            f"{row['computed_how']} at call {row['computed_call']}",
             "  ",
         )
     return lines
@@ -157,8 +158,9 @@ def _repriced_table(rows: list[Row]) -> list[str]:
         runs, calls = f"{row['runs']:,}", f"{row['calls']:,}"
         difference = f"{(priced - charged) / 10**9:+.6f}"
         lines.append(form.format(name, runs, calls, _usd(charged), _usd(priced), difference))
-    for row in rows:
-        lines += _wrapped(f"{row['set']}: {row['why']}", "  ")
+    for why in dict.fromkeys(row["why"] for row in rows):
+        names = ", ".join(row["set"].replace(", ", " ") for row in rows if row["why"] == why)
+        lines += _wrapped(f"{names}: {why}", "  ")
     if any(row["usage"] == "computed" for row in rows):
         lines.append("~ computed, not recorded")
     return lines

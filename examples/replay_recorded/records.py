@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 
 #: The tool that stands for whoever answered a reply that called none: a shell, the harness, or the user.
 NEXT = "next"
+#: Where nothing was recorded, each call and then the run were rounded to a microdollar.
+HALF_A_MICRODOLLAR = 500
 
 
 class BadInput(Exception):
@@ -43,7 +46,7 @@ LIST_PRICES = {
 class Tokens:
     """What one call used. ``input`` includes ``cached``, ``output`` includes ``reasoning``.
 
-    ``beside`` is the reasoning that was not in the output as it was reported: all of it where it exceeds the output.
+    ``beside`` is reasoning that was reported beside the output and not in it; it shows where it is the larger.
     """
 
     input: int
@@ -54,7 +57,16 @@ class Tokens:
 
     @classmethod
     def reported(cls, *, input: int, cached: int, output: int, reasoning: int) -> Tokens:
-        """The same in one convention, from figures as they were reported."""
+        """The same in one convention, from figures as they were reported.
+
+        Raises:
+            ValueError: a figure that cannot be.
+        """
+        for value in (input, cached, output, reasoning):
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{value!r} is no count of tokens")
+        if cached > input:
+            raise ValueError(f"{cached} of {input} input tokens cannot be cached")
         beside = reasoning if reasoning > output else 0
         return cls(input=input, cached=cached, output=output + beside, reasoning=reasoning, beside=beside)
 
@@ -76,7 +88,7 @@ def reasoning_alone(tokens: Tokens, prices: Prices) -> int:
 
 
 def old_cache_price(tokens: Tokens, prices: Prices) -> int:
-    """What the harness of the direct Gemini runs charged: 125 nano-dollars for a cached token, and no ``beside``."""
+    """What the harness of the direct Gemini runs charged: $0.125 per million cached tokens, and no ``beside``."""
     return tokens.cost(prices) - tokens.cached * (prices.cached - 125) - tokens.beside * prices.output
 
 
@@ -90,12 +102,12 @@ class DataSet:
 
 
 _TEXT_WAS_FREE = "the harness charged an answer with reasoning for its reasoning alone"
-_COMPUTED = "tokens and cost were computed from the texts, at list price; nothing is recorded"
+_COMPUTED = "computed from the texts at list price, each call rounded to a microdollar; nothing is recorded"
 _GEMINI = DataSet(name="Gemini 3 Pro", charged=at_list_price, why="the router charged the list price")
 _GEMINI_DIRECT = DataSet(
     name="Gemini 3 Pro, direct",
     charged=old_cache_price,
-    why="the harness charged cached input at $0.125 instead of $0.20 per million tokens, and left out reasoning that "
+    why="the harness charged cached input at $0.125 instead of $0.20 per million tokens, and no reasoning where it "
     "was reported beside the output",
 )
 _BY_MODEL = {
@@ -127,9 +139,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run. ``calls`` is what its model calls used; ``charged_nanousd`` what the record says that they cost.
+    """One run.
 
-    ``opening`` and ``turns`` are empty where the record has steps only, ``calls`` where it has texts without usage.
+    Attributes:
+        recorded: whether the provider's usage is recorded; else figures were computed from the texts.
+        charged_nanousd: what the record says that the run cost.
+        exact_to_nanousd: how far that figure is rounded.
+        calls: what its model calls used; empty where there are texts without usage.
+        opening: the messages before the first reply, as (role, text); empty where there are steps only.
+        turns: the replies; empty where there are steps only.
     """
 
     id: str
@@ -137,6 +155,7 @@ class Run:
     data_set: DataSet
     recorded: bool
     charged_nanousd: int
+    exact_to_nanousd: int
     calls: tuple[Tokens, ...]
     opening: tuple[tuple[str, str], ...] = ()
     turns: tuple[Turn, ...] = ()
@@ -158,20 +177,26 @@ def read(path: Path, limit: int | None = None) -> Iterator[Run]:
         BadInput: no such file, not gzip, empty, or a line that is no run.
     """
     seen: Counter[str] = Counter()
-    number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
-                run = _run(json.loads(line, parse_float=Decimal))
+                run = _parsed(line, f"{path}, line {number}")
                 seen[run.data_set.name] += 1
                 if limit is None or seen[run.data_set.name] <= limit:
                     yield run
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise BadInput(f"{path}, line {number}: not a recorded run ({type(error).__name__}: {error})") from None
-    if not number:
+    if not seen:
         raise BadInput(f"{path}: no runs")
+
+
+def _parsed(line: str, where: str) -> Run:
+    try:
+        return _run(json.loads(line, parse_float=Decimal))
+    except KeyError as error:
+        raise BadInput(f"{where}: not a recorded run: no {error}") from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise BadInput(f"{where}: not a recorded run: {error}") from None
 
 
 def _run(line: Mapping[str, Any]) -> Run:
@@ -179,13 +204,14 @@ def _run(line: Mapping[str, Any]) -> Run:
     if model not in LIST_PRICES:
         raise ValueError(f"no list price of {model!r}; known: {', '.join(LIST_PRICES)}")
     gemini = _GEMINI if line["cost_kind"] == "recorded" else _GEMINI_DIRECT
-    charged = line.get("recorded_cost")
+    calls_made, charged = line["totals"]["model_calls"], line.get("recorded_cost")
     values: dict[str, Any] = {
         "id": line["run_id"],
         "model": model,
         "data_set": _BY_MODEL.get(model, gemini),
         "recorded": recorded,
         "charged_nanousd": round((line["totals"]["cost"] if charged is None else charged) * 10**9),
+        "exact_to_nanousd": HALF_A_MICRODOLLAR * (calls_made + 1) if charged is None else 1,
     }
     if "messages" not in line:
         return Run(calls=tuple(_of_step(step) for step in line["steps"] if step["k"] == "m"), **values)
@@ -197,11 +223,17 @@ def _run(line: Mapping[str, Any]) -> Run:
     if not turns:
         raise ValueError("no reply of the assistant")
     return Run(
-        opening=tuple((message["role"], message["content"]) for message in messages[:first]),
+        opening=tuple((_text(message["role"]), _text(message["content"])) for message in messages[:first]),
         turns=turns,
         calls=tuple(turn.tokens for turn in turns if turn.tokens is not None),
         **values,
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _of_step(step: Mapping[str, int]) -> Tokens:
@@ -216,7 +248,7 @@ def _turns(messages: Sequence[Mapping[str, Any]], *, recorded: bool) -> Iterator
     for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
         reply, after = messages[start], messages[start + 1 : end]
         yield Turn(
-            text=reply["content"] or "",
+            text=_text(reply["content"] or ""),
             tools=tuple(_tools(reply, after)) if end < len(messages) else (),
             tokens=_of_usage(reply["usage"]) if recorded else None,
         )
@@ -226,7 +258,7 @@ def _tools(reply: Mapping[str, Any], after: Sequence[Mapping[str, Any]]) -> Iter
     if not reply.get("tool_calls"):
         yield ToolUse(name=NEXT, arguments={}, result="\n".join(message["content"] for message in after))
         return
-    results = {message["tool_call_id"]: message["content"] for message in after if message["role"] == "tool"}
+    results = {message["tool_call_id"]: _text(message["content"]) for message in after if message["role"] == "tool"}
     for call in reply["tool_calls"]:
         function = call["function"]
         yield ToolUse(

@@ -96,8 +96,8 @@ def replay(run: Run, budget_nanousd: int, *, reasoning: bool = True) -> Replay:
     }
     session = BoundSession({"bounds": bounds}, prices=BOOK)
     agent = create_agent(model, _tools(run), middleware=[BoundMiddleware(session=session)])
-    most_steps = 10 * len(run.turns) + 100
-    result = agent.invoke({"messages": list(run.opening)}, {"recursion_limit": most_steps})
+    opening: Any = {"messages": list(run.opening)}
+    result = agent.invoke(opening, {"recursion_limit": 10 * len(run.turns) + 100})
     session.close()
     outcome, usage = result["bound"]["outcome"], session.usage
     return Replay(

@@ -235,6 +235,12 @@ def test_a_limit_that_output_does_not_count_against_leaves_output_unbounded():
     assert not Limits(iterations=1, input_tokens=1, input_per_call_tokens=1, wall_clock_ms=1).bounds_output
 
 
+@pytest.mark.parametrize("name", ["wall_clock_ms", "per_model_call_ms", "idle_ms"])
+def test_a_limit_on_the_time_of_a_model_call_may_cut_it(name):
+    assert Limits(**{name: 0}).bounds_call_time
+    assert not Limits(per_tool_call_ms=1, tokens=1, approval_ttl_ms=1).bounds_call_time
+
+
 def test_the_calls_of_a_tool_have_a_meter_of_their_own():
     assert tool_meter("search") == "tool_calls:search"
 

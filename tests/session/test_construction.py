@@ -146,7 +146,8 @@ def test_a_session_in_memory_does_not_pickle_and_says_what_would_do():
 def test_install_takes_a_spec_short_names_or_a_session_and_goes_away_again():
     from bound_middleware.session import scope
 
-    for session in (install(SPEC), install(tokens=100), install(BoundSession(SPEC))):
+    for ways in ((SPEC, {}), (None, {"tokens": 100}), (BoundSession(SPEC), {})):
+        session = install(ways[0], **ways[1])
         assert scope.claim() == (session,)
         assert session.remaining().tokens == 100
     with pytest.raises(SpecError):

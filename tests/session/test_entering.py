@@ -11,8 +11,8 @@ from bound_middleware.session import scope
 
 
 def spend(tokens=10):
-    """What an adapter does: charge whoever claims the call."""
-    for session in scope.claim():
+    """What an adapter does: charge whoever claims the call, from the innermost out."""
+    for session in reversed(scope.claim()):
         session.charge(usage=Usage(input_tokens=tokens))
 
 

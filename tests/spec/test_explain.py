@@ -76,7 +76,7 @@ def test_every_key_is_explained(every_key):
 
 def test_the_overshoot_depends_on_the_entrance():
     spec = BoundSpec(tokens=5)
-    assert rows_of(spec, "tokens", entrance="bound_graph")[0].overshoot == (
+    assert rows_of(spec, "tokens", entrance="BoundMiddleware")[0].overshoot == (
         "none where the provider keeps the cap, else one chunk"
     )
     assert rows_of(spec, "tokens", entrance="callback")[0].overshoot == "one chunk and hidden reasoning"
@@ -84,15 +84,20 @@ def test_the_overshoot_depends_on_the_entrance():
 
 def test_an_entrance_that_cannot_enforce_a_key_says_so():
     spec = BoundSpec(approve=["pay"], tools=["pay"])
-    assert rows_of(spec, "reversibility", entrance="callback")[0].mechanism == "NOT ENFORCED by callback"
+    assert rows_of(spec, "reversibility", entrance="bound_model")[0].mechanism == "NOT ENFORCED by bound_model"
     assert rows_of(spec, "action surface", entrance="bound_model")[0].mechanism == "NOT ENFORCED by bound_model"
-    assert "NOT" not in rows_of(spec, "reversibility", entrance="bound_graph")[0].mechanism
+    assert "NOT" not in rows_of(spec, "reversibility", entrance="BoundMiddleware")[0].mechanism
+
+
+def test_what_no_entrance_enforces_yet_is_said_to_be_not_enforced():
+    spec = BoundSpec.from_dict({"bounds": {"data_access_scope": {"roots": ["/srv"]}}})
+    assert rows_of(spec, "data scope")[0].mechanism == "NOT ENFORCED in this version"
 
 
 def test_an_unknown_entrance_is_an_error_with_the_nearest():
     with pytest.raises(SpecError) as caught:
-        explain(BoundSpec(), entrance="bound_grph")
-    assert caught.value.nearest == "bound_graph"
+        explain(BoundSpec(), entrance="bound_modle")
+    assert caught.value.nearest == "bound_model"
 
 
 def test_a_name_that_no_tool_has_is_listed(coding_assistant):
