@@ -22,7 +22,9 @@ from .display import money
 if TYPE_CHECKING:
     from .demo_acts import Act
 
-NEEDS = ("langchain", "langchain_openai")
+#: All that the acts import, before the first of them: the OpenAI client fails loudly, though without harm, when the
+#: remains of a cut stream are collected while another import is on its way.
+NEEDS = ("langchain", "langchain.agents", "langchain_openai")
 INSTALL = 'pip install "bound-middleware[demo]"'
 #: What would send the demo elsewhere: proxies, tracing, another endpoint or key.
 _ELSEWHERE = ("LANGSMITH_", "LANGCHAIN_", "OPENAI_")

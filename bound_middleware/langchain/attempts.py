@@ -25,6 +25,8 @@ from .provider_stream import Close, Source, StreamState, in_time
 
 #: The first pause between attempts, doubled each time, as the clients of OpenAI and Anthropic do.
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 8_000
+#: A longer wait that a server asks for is not made; the same clients have this limit.
+LONGEST_RETRY_AFTER_MS = 60_000
 
 
 class Attempts:
@@ -246,8 +248,11 @@ class Attempts:
         if not isinstance(error, Exception) or not providers.retryable(error) or self.number >= self.most:
             raise error
         pause_ms = providers.retry_after_ms(error)
-        if pause_ms is None:
+        if pause_ms is None or pause_ms > LONGEST_RETRY_AFTER_MS:
             pause_ms = min(FIRST_PAUSE_MS * 2 ** (self.number - 1), LONGEST_PAUSE_MS)
+        walls = ((s.limits.wall_clock_ms, s.elapsed_ms()) for s in self.sessions)
+        if any(wall_ms is not None and elapsed_ms + pause_ms >= wall_ms for wall_ms, elapsed_ms in walls):
+            raise error
         yield Sleep(pause_ms / 1000)
 
 

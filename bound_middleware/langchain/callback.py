@@ -244,11 +244,17 @@ class BoundCallback(BaseCallbackHandler):
     def _tool_start(
         self, serialized: Any, input_str: str, *, run_id: Any, metadata: Any = None, **kwargs: Any
     ) -> Flow[None]:
-        """Count the call, or refuse it. A call that the middleware has judged is left alone."""
-        if scope.judged_tool_call.get() is not None:
-            return
+        """Count the call, or refuse it, for each session that has not judged it yet.
+
+        The middleware judges a call before it runs; what is begun again, or inside of it, is another run.
+        """
+        judged, by = scope.judged_tool_call.get()
+        if judged is None or judged not in (run_id, kwargs.get("tool_call_id")):
+            by = ()
         name = (serialized or {}).get("name") or kwargs.get("name") or ""
-        for session in self._claim(metadata):
+        todo = tuple(s for s in self._claim(metadata) if s not in by)
+        scope.judged_tool_call.set((run_id, (*by, *todo)))
+        for session in todo:
             try:
                 yield from charges.tool_call(session, call_id=str(run_id), tool=name)
             except BoundExceeded as error:

@@ -27,7 +27,7 @@ from ..session.session import BoundSession
 from . import hook
 from .errors import bubbling
 from .model import bound_model
-from .texts import refusal_text, stop_text
+from .texts import refusal_text, stop_text, stopped_text
 
 #: Runs that ended without a word (an exception in the user's code) are forgotten after so many others.
 OPEN_RUNS_KEPT = 1_024
@@ -242,10 +242,12 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         refused = drive(self._judged(session, request.tool_call))
         if refused is not None:
             return refused
-        token = scope.judged_tool_call.set(request.tool_call["id"])
+        token = scope.judged_tool_call.set((request.tool_call["id"], (session,)))
         scope.enter(session)
         try:
             return handler(request)
+        except BoundExceeded as error:
+            return self._stopped_inside(session, request.tool_call, error)
         finally:
             scope.leave(session)
             scope.judged_tool_call.reset(token)
@@ -255,10 +257,12 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         refused = await adrive(self._judged(session, request.tool_call))
         if refused is not None:
             return refused
-        token = scope.judged_tool_call.set(request.tool_call["id"])
+        token = scope.judged_tool_call.set((request.tool_call["id"], (session,)))
         scope.enter(session)
         try:
             return await handler(request)
+        except BoundExceeded as error:
+            return self._stopped_inside(session, request.tool_call, error)
         finally:
             scope.leave(session)
             scope.judged_tool_call.reset(token)
@@ -272,13 +276,22 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
             if self._on_breach == "raise" and session.ending.run_stopped is not None:
                 error.outcome = yield Op(lambda: session.outcome, session.ledger.blocking)
                 raise bubbling(error) from None
-            return ToolMessage(
-                content=refusal_text(call["name"], error.stop_reason),
-                tool_call_id=call["id"],
-                name=call["name"],
-                status="error",
-            )
+            return _error_message(call, refusal_text(call["name"], error.stop_reason))
         return None
+
+
+    def _stopped_inside(
+        self, session: BoundSession, call: Mapping[str, Any], error: BoundExceeded
+    ) -> ToolMessage:
+        """The answer to a call in which a bound stopped something. The stop of a session around ours goes on out."""
+        ours = error.session_id == session.session_id
+        if self._on_breach == "raise" if ours else any(s.session_id == error.session_id for s in scope.current()):
+            raise bubbling(error)
+        return _error_message(call, stopped_text(call["name"], error.stop_reason))
+
+
+def _error_message(call: Mapping[str, Any], text: str) -> ToolMessage:
+    return ToolMessage(content=text, tool_call_id=call["id"], name=call["name"], status="error")
 
 
 def _tool_name(tool: Any) -> str | None:

@@ -31,3 +31,9 @@ def refusal_text(tool: str, stop_reason: str) -> str:
     """The answer to a tool call that was refused."""
     why = _REFUSALS.get(stop_reason, "the run has reached its bound. Answer with what you have.")
     return f"The tool {tool!r} was not run: {why}"
+
+
+def stopped_text(tool: str, stop_reason: str) -> str:
+    """The answer to a tool call in which a bound stopped something."""
+    why = _STOPS.get(stop_reason, "a bound is reached")
+    return f"The tool {tool!r} was stopped before it was done: {why}. Go on with what you have."

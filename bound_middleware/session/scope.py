@@ -31,8 +31,11 @@ class _Entry:
 
 
 _entered: ContextVar[tuple[BoundSession, ...]] = ContextVar("bound_sessions", default=())
-#: The id of the tool call that a seam in this context has judged, so that no other seam judges it again.
-judged_tool_call: ContextVar[str | None] = ContextVar("bound_judged_tool_call", default=None)
+#: The tool call that a seam in this context has judged, by its id or its run's, and for whom; no other seam judges
+#: it again for them.
+judged_tool_call: ContextVar[tuple[Any, tuple[BoundSession, ...]]] = ContextVar(
+    "bound_judged_tool_call", default=(None, ())
+)
 _lock = threading.Lock()
 _live: dict[int, _Entry] = {}
 _known: weakref.WeakValueDictionary[str, BoundSession] = weakref.WeakValueDictionary()

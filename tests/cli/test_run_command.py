@@ -289,10 +289,12 @@ def test_a_trace_verifies_and_replays_and_goes_on_in_the_next_run(program, bound
 
 def test_shadow_refuses_nothing_and_says_what_it_let_pass(program, bound_run):
     app = program(SCRIPTED + "for i in range(3):\n    print(model.invoke('hello').text)\n")
-    done = bound_run("--shadow", "--iterations", "1", app)
+    done = bound_run("--shadow", "--iterations", "1", "--tokens", "5", app)
     assert (done.returncode, done.stdout) == (0, "one two three\n" * 3)
     assert "bound: completed, SHADOW: nothing is refused" in done.stderr
-    assert "iteration_limit 2 times" in done.stderr
+    let_pass = next(line for line in done.stderr.splitlines() if "let pass" in line)
+    assert "iteration_limit 2 times" in let_pass
+    assert "token_budget" in let_pass
 
 
 def test_an_interrupt_is_130_and_the_outcome_is_told(program, tmp_path, env, server):
