@@ -12,9 +12,9 @@ usage that the provider reported for each reply) and ``runs.jsonl.gz`` (the step
    calls an estimate.
 2. **Stopped.** The same runs with half of that cost as their budget. The rule: call k is the last when its prompt,
    at the price of fresh input, and its reply cost more than the calls before it left (a hold counts on no cache
-   discount). It is refused when not even its prompt and one token fit, else cut. With the session's estimates of the
-   prompts the agent must stop at exactly that call and in that way. From the record alone the call may be one off,
-   as estimates are; the table says how often it is the same.
+   discount). It is refused when not even its prompt and one token fit, else cut. With the prompts as the session
+   estimated them, the agent must stop at exactly that call and in that way. With the prompts as recorded the call
+   may be one off, since an estimate is one; the table says how often it is the same.
 3. **Re-priced.** The library prices the steps of all runs anew. The result must be the list price, and what was
    charged at the time must be what a known fault of that charge makes of the same steps.
 

@@ -110,7 +110,7 @@ def retry_after_ms(exc: BaseException) -> int | None:
 def usage_in_error(exc: BaseException) -> UsageReading | None:
     """The usage that the body of an error carries, or ``None``: a refused request costs nothing then."""
     for error in _chain(exc):
-        usage = as_mapping(_find(_body(error), "usage"))
+        usage = as_mapping(_find(_body(error), "usage") or _find(_json(error), "usage"))
         if usage:
             report = read_report(usage)
             if report.input is not None or report.output is not None:
@@ -165,6 +165,17 @@ def _header(exc: BaseException, name: str) -> str | None:
 def _body(error: BaseException) -> Any:
     body = getattr(error, "body", None)
     return body if body is not None else getattr(error, "response", None)
+
+
+def _json(error: BaseException) -> Any:
+    """The whole answer, of which a client may have kept the part under ``error``."""
+    read = getattr(getattr(error, "response", None), "json", None)
+    if not callable(read):
+        return None
+    try:
+        return read()
+    except (ValueError, RuntimeError):  # no JSON; httpx.ResponseNotRead
+        return None
 
 
 def _words(error: BaseException) -> Iterator[str]:

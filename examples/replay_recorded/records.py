@@ -1,4 +1,13 @@
-"""Recorded runs as values: what was said, what it used, what was charged. Nothing here asks the library."""
+"""Recorded runs as values: what was said, what it used, what was charged. Nothing here asks the library.
+
+A line has ``run_id``, ``model``, ``usage`` ("recorded", or else computed), ``cost_kind`` ("recorded": by a router),
+``totals`` with ``model_calls`` and ``cost`` in USD, ``recorded_cost`` where something was charged, and one of
+
+* ``messages``: in OpenAI's form (``role``, ``content``, ``tool_calls``, ``tool_call_id``), with the provider's
+  ``usage`` in each reply of the assistant where it is recorded;
+* ``steps``: those with ``k`` "m" are model calls, with the tokens ``in``, ``ca`` (cached), ``out`` and ``re``
+  (reasoning); what is 0 may be absent, except ``in``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +255,7 @@ def _of_step(step: Mapping[str, int]) -> Tokens:
 def _turns(messages: Sequence[Mapping[str, Any]], *, recorded: bool) -> Iterator[Turn]:
     """The replies. The last one calls no tool, so that the agent ends where the record does."""
     starts = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-    for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
+    for start, end in pairwise([*starts, len(messages)]):
         reply, after = messages[start], messages[start + 1 : end]
         yield Turn(
             text=_text(reply["content"] or ""),

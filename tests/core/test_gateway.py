@@ -532,6 +532,7 @@ def test_an_open_call_may_hold_as_much_more_output_as_every_ceiling_has_room_for
         ([("tokens", 5, 5), ("nanousd", 5, 4)], 1, "token_budget"),
         ([("tokens", 5, 4), ("nanousd", 5, 5)], 1, "cost_budget"),
         ([("output_tokens", 5, 5), ("nanousd", 5, 5)], 1, "cost_budget"),
+        ([("nanousd", 5, 5), ("output_tokens", 5, 5)], 1, "cost_budget"),
         ([("nanousd", 5, 5)], 0, "token_budget"),
         ([("nanousd", 5, 6)], 0, "cost_budget"),
         ([("iterations", 5, 5), ("exposure:x", 5, 5)], 1, "token_budget"),

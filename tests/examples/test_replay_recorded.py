@@ -1,6 +1,5 @@
 """The example that replays recorded runs, on a made-up data set in the form of the real one."""
 
-import copy
 import gzip
 import importlib
 import json
@@ -13,7 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXTS, STEPS = "text_subset.jsonl.gz", "runs.jsonl.gz"
 #: (input, cached, output, reasoning) of each call.
-GEMINI = [(1000, 0, 400, 100), (1450, 900, 300, 0), (1800, 1400, 900, 0), (2750, 1700, 200, 50)]
+GEMINI = [(1000, 0, 400, 100), (1450, 900, 300, 0), (1800, 1400, 900, 0), (2750, 1700, 600, 50)]
 GPT5 = [(900, 0, 600, 384), (1300, 1024, 80, 0), (1450, 1280, 700, 512)]
 SONNET = [(2000, 0, 100, 0)]
 #: Reported beside the output, and larger than it: 40 + 193 tokens were generated.
@@ -172,10 +171,10 @@ def test_a_run_without_recorded_usage_is_called_an_estimate(report):
 def test_half_the_cost_stops_a_run_where_prompt_and_reply_no_longer_fit(report):
     rows = by_run(report()[0]["stopped"])
     gemini, gpt5 = rows["gemini3pro/a"], rows["gpt5-output/b"]
-    # Half of $0.03166 is $0.01583; call 1 leaves $0.00903, call 2 $0.00415; call 3 has $0.0036 of prompt.
+    # Half of $0.0332 is $0.0166; calls 1 and 2 leave $0.00492; the prompt of call 3 is $0.0036, its reply $0.0108.
     assert (gemini["call"], gemini["how"], gemini["computed_call"], gemini["computed_how"]) == (3, "cut", 3, "cut")
     assert gemini["spent_nanousd"] <= gemini["budget_nanousd"] == round(GEMINI_USD * 1e9) // 2
-    # Half of $0.01583 is $0.00791; call 1 leaves $0.00079, and the prompt of call 2 costs $0.00163.
+    # Half of $0.01577 is $0.00789; call 1 leaves $0.00076, and the prompt of call 2 costs $0.00163.
     assert (gpt5["call"], gpt5["how"], gpt5["computed_call"]) == (2, "refused", 2)
     assert gpt5["spent_nanousd"] == 7_125_000
 
@@ -245,7 +244,7 @@ def test_a_failed_check_is_in_the_tables_too(main, data, capsys):
 
 
 def test_a_limit_takes_so_many_runs_of_each_set(report):
-    texts = text_runs() + [{**copy.deepcopy(text_runs()[0]), "run_id": "gemini3pro/again"}]
+    texts = [*text_runs(), {**text_runs()[0], "run_id": "gemini3pro/again"}]
     assert len(report(texts=texts)[0]["replayed"]) == 4
     found, code = report("--limit", "1", texts=texts)
     assert (code, set(by_run(found["replayed"]))) == (0, {"gemini3pro/a", "gpt5-output/b", "tau-airline/0/0"})

@@ -64,11 +64,12 @@ def test_a_client_that_was_told_not_to_retry_does_not(server, run, session):
     assert_books_match(server, session, 1)
 
 
-@pytest.mark.parametrize("status", [400, 404, 413])
+@pytest.mark.parametrize("status", [400, 404])
 def test_a_request_that_is_wrong_is_not_sent_again(server, client, run, session, status):
     server.fail_first(1, status=status)
-    with pytest.raises(Exception, match=str(status)):
+    with pytest.raises(Exception) as caught:
         run(bound_model(client, session), "hello")
+    assert caught.value.status_code == status
     assert_books_match(server, session, 1)
 
 
@@ -140,7 +141,7 @@ def test_a_dropped_stream_is_charged_what_arrived_and_not_repeated(server, opena
 
 
 def test_attempts_per_call_are_capped(server, openai_client, run, prices):
-    spec = {"bounds": {"iteration_limit": 10}, "stop": {"attempts_per_call_max": 2}}
+    spec = {"bounds": {"iteration_limit": 10, "stop": {"attempts_per_call_max": 2}}}
     session = BoundSession(spec, prices=prices)
     server.fail_first(10, status=500)
     with pytest.raises(openai.InternalServerError):

@@ -11,7 +11,7 @@ from bound_middleware import BoundSession
 from bound_middleware.langchain import BoundMiddleware, bound_model
 from bound_middleware.testing import Reply, ScriptedChatModel
 
-PATH = "/srv/data/archive/2024/01/02/03/04/05/06/07/08/09/10/11/12"
+PATH = "/srv/data/archive/2024" + "/01/02/03/04/05/06/07/08/09/10/11/12" * 3
 ROOMY = {"bounds": {"iteration_limit": 3, "token_budget": {"total": 5_000}}}
 
 
@@ -99,7 +99,7 @@ def test_complete_calls_before_the_cut(server, client, tools, deleted, way, run_
 
 
 def test_arguments_that_a_bound_cuts_in_flight(server, client, tools, deleted, way, run_agent):
-    spec = {"bounds": {"iteration_limit": 3, "token_budget": {"total": 5_000, "output_per_call_max": 9}}}
+    spec = {"bounds": {"iteration_limit": 3, "token_budget": {"total": 5_000, "output_per_call_max": 16}}}
     server.script(
         [Reply(tool_calls=[("delete_tree", {"path": PATH})], ignores_max_tokens=True, token_delay_ms=2), "ok", "ok"]
     )
@@ -108,7 +108,7 @@ def test_arguments_that_a_bound_cuts_in_flight(server, client, tools, deleted, w
 
 
 def test_arguments_that_are_cut_by_the_cap_on_the_wire(server, client, tools, deleted, way, run_agent):
-    spec = {"bounds": {"iteration_limit": 3, "token_budget": {"total": 5_000, "output_per_call_max": 9}}}
+    spec = {"bounds": {"iteration_limit": 3, "token_budget": {"total": 5_000, "output_per_call_max": 16}}}
     server.script([Reply(tool_calls=[("delete_tree", {"path": PATH})]), "ok", "ok"])
     result, _ = way(client, tools, spec, run_agent)
     assert_nothing_ran(result, deleted)
