@@ -18,145 +18,47 @@ Nothing here reads a clock or a store, so the same request and facts give the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from collections.abc import Callable
 
-from .ledger import Chain
 from .limits import DEFAULT_OUTPUT_PER_CALL_TOKENS, Limits, tool_meter
 from .usage import INPUT_TOKENS, ITERATIONS, MODEL_CALLS, NANOUSD, OUTPUT_TOKENS, TOKENS, TOOL_CALLS, Amounts
-
-Kind = Literal["model_call", "tool_call", "charge"]
-PER_MILLION = 1_000_000
-
-#: Which reason is named first when several limits are reached together.
-STOP_REASONS = (
-    "deadline",
-    "cost_budget",
-    "token_budget",
-    "exposure",
-    "iteration_limit",
-    "model_call_cost",
-    "tool_call_cost",
-    "model_call_deadline",
-    "tool_call_deadline",
-    "idle",
-    "truncated",
-    "no_progress",
-    "consecutive_failures",
-    "usage_missing",
-    "unpriced_model",
-    "tool_refused",
-    "data_scope",
-    "approval_rejected",
-    "approver_failed",
-    "gate_unsatisfied",
-    "retries_exhausted",
-    "replans_exhausted",
-    "rolled_back",
-    "cancelled",
-    "approval_expired",
-    "handoff_limit",
-    "spawn_limit",
-    "model_not_allowed",
-    "input_per_call",
+from .verdicts import (
+    STOP_REASONS,
+    Balance,
+    Breach,
+    Facts,
+    Kind,
+    Request,
+    Verdict,
+    as_dict,
+    balances_of,
+    breach_of,
+    in_order,
+    passes,
+    rank,
+    reason_of_meter,
 )
-_RANK = {reason: i for i, reason in enumerate(STOP_REASONS)}
-_REASON_OF_METER = {
-    NANOUSD: "cost_budget",
-    TOKENS: "token_budget",
-    INPUT_TOKENS: "token_budget",
-    OUTPUT_TOKENS: "token_budget",
-    ITERATIONS: "iteration_limit",
-}
 
+__all__ = [
+    "STOP_REASONS",
+    "Balance",
+    "Breach",
+    "Facts",
+    "Kind",
+    "Request",
+    "Verdict",
+    "as_dict",
+    "balances_of",
+    "breach_of",
+    "decide",
+    "in_order",
+    "more_output",
+    "output_amounts",
+    "output_reason",
+    "reason_of_meter",
+]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What somebody wants to do. ``id`` is made of the framework's ids.
-
-    For a model call ``input_tokens`` is an upper estimate, ``output_max_tokens`` the model's own maximum per
-    generation (``None``: it states none) and ``generations`` how many it returns. For a charge ``amounts`` is
-    what is to be booked.
-    """
-
-    kind: Kind
-    id: str
-    name: str = ""
-    agent: str = ""
-    input_tokens: int = 0
-    output_max_tokens: int | None = None
-    generations: int = 1
-    amounts: Amounts = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
-    """One ceiling of one account of the chain, and what is under it."""
-
-    account_id: str
-    meter: str
-    limit: int
-    settled: int
-    held: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What is known at the moment of asking.
-
-    ``elapsed_ms`` is the time that the session has been active. ``input_nanousd`` is the most that the input
-    costs and ``output_nanousd_per_mtok`` the price of output; for a tool ``price_nanousd`` is the price of one
-    call; ``None`` is an unknown price. ``waited`` says that waiting for open holds is over.
-    """
-
-    elapsed_ms: int = 0
-    balances: tuple[Balance, ...] = ()
-    input_nanousd: int | None = 0
-    output_nanousd_per_mtok: int = 0
-    price_nanousd: int | None = 0
-    waited: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breach:
-    """One bound that does not let the request pass. Numbers are in the unit of the axis."""
-
-    stop_reason: str
-    axis: str
-    limit: int | None = None
-    used: int | None = None
-    held: int | None = None
-    asked: int | None = None
-    account_id: str = ""
-    may_fit_later: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What may be done.
-
-    ``amounts`` is what to hold when allowed; ``output_cap_tokens`` what one generation may produce (``None``:
-    not bounded) and ``cap_reason`` the bound that set it; ``time_ms`` how long the call may take and
-    ``time_reason`` the bound that set that. ``breaches`` are in the order in which they are named.
-    """
-
-    kind: Literal["allow", "refuse"]
-    amounts: Amounts = field(default_factory=dict)
-    output_cap_tokens: int | None = None
-    cap_reason: str | None = None
-    time_ms: int | None = None
-    time_reason: str | None = None
-    breaches: tuple[Breach, ...] = ()
-
-    @property
-    def stop_reason(self) -> str | None:
-        return self.breaches[0].stop_reason if self.breaches else None
-
-    @property
-    def may_fit_later(self) -> bool:
-        """Whether nothing but open holds stands in the way."""
-        return bool(self.breaches) and all(b.may_fit_later for b in self.breaches)
+PER_MILLION = 1_000_000
 
 
 def decide(request: Request, facts: Facts, limits: Limits) -> Verdict:
@@ -196,20 +98,11 @@ def output_amounts(tokens: int, output_nanousd_per_mtok: int) -> dict[str, int]:
     return {TOKENS: tokens, OUTPUT_TOKENS: tokens, NANOUSD: _cost(tokens, output_nanousd_per_mtok)}
 
 
-def balances_of(chain: Chain) -> tuple[Balance, ...]:
-    """Every ceiling of a chain of accounts, from the root down."""
-    return tuple(
-        Balance(account_id=a.id, meter=m, limit=n, settled=a.settled.get(m, 0), held=a.held.get(m, 0))
-        for a in chain
-        for m, n in a.ceilings.items()
-    )
-
-
 def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     breaches = _time_breaches(facts, limits, limits.per_model_call_ms, "model_call_deadline")
     if limits.models is not None and request.name not in limits.models:
         breaches.append(Breach(stop_reason="model_not_allowed", axis="models"))
-    if _over(limits.input_per_call_tokens, request.input_tokens):
+    if passes(limits.input_per_call_tokens, request.input_tokens):
         breaches.append(
             Breach(
                 stop_reason="input_per_call",
@@ -238,7 +131,7 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
 
     least = amounts(1)
     per_call = limits.per_model_call_nanousd
-    if _over(per_call, least[NANOUSD]):
+    if passes(per_call, least[NANOUSD]):
         breaches.append(Breach(stop_reason="model_call_cost", axis=NANOUSD, limit=per_call, asked=least[NANOUSD]))
     for most in (request.output_max_tokens, limits.output_per_call_tokens):
         if most is not None and most < 1:
@@ -266,7 +159,7 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
                 rooms.append(((room - request.input_tokens) // n, "token_budget"))
             elif b.meter == OUTPUT_TOKENS:
                 rooms.append((room // n, "token_budget"))
-        return min(rooms, key=lambda r: (r[0], _RANK.get(r[1], -1))) if rooms else (None, None)
+        return min(rooms, key=lambda r: (r[0], r[1] in STOP_REASONS, rank(r[1]))) if rooms else (None, None)
 
     now, reason = cap(lambda b: b.settled + b.held)
     later, _ = cap(lambda b: b.settled)
@@ -295,7 +188,7 @@ def _tool_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     money = limits.bounds_money or per_call is not None or any(b.meter == NANOUSD for b in facts.balances)
     if money and price is None:
         breaches.append(Breach(stop_reason="tool_refused", axis=NANOUSD))
-    if _over(per_call, price or 0):
+    if passes(per_call, price or 0):
         breaches.append(Breach(stop_reason="tool_call_cost", axis=NANOUSD, limit=per_call, asked=price))
     amounts = {TOOL_CALLS: 1, tool_meter(request.name): 1}
     if price:
@@ -323,34 +216,6 @@ _DECIDERS: dict[str, Callable[[Request, Facts, Limits], Verdict]] = {
     "tool_call": _tool_call,
     "charge": _charge,
 }
-
-
-def breach_of(balance: Balance, asked: int) -> Breach | None:
-    """The breach that asking for so much would be, if any."""
-    if not _over(balance.limit, balance.settled + balance.held + asked):
-        return None
-    return Breach(
-        stop_reason=reason_of_meter(balance.meter),
-        axis=balance.meter,
-        limit=balance.limit,
-        used=balance.settled,
-        held=balance.held,
-        asked=asked,
-        account_id=balance.account_id,
-        may_fit_later=balance.limit > 0 and balance.settled + asked <= balance.limit,
-    )
-
-
-def reason_of_meter(meter: str) -> str:
-    """The stop reason of a ceiling on a meter; the limit on one tool's calls refuses that tool alone."""
-    if meter.startswith("exposure:"):
-        return "exposure"
-    return _REASON_OF_METER.get(meter, "tool_refused")
-
-
-def in_order(reasons: Iterable[str]) -> list[str]:
-    """Stop reasons in the order in which they are named, each once."""
-    return sorted(set(reasons), key=lambda r: _RANK.get(r, len(_RANK)))
 
 
 def _balance_breaches(amounts: Amounts, facts: Facts) -> list[Breach]:
@@ -381,31 +246,10 @@ def _time_left(facts: Facts, limits: Limits, per_call_ms: int | None, reason: st
 
 
 def _refuse(breaches: list[Breach]) -> Verdict:
-    order = sorted(breaches, key=lambda b: _RANK.get(b.stop_reason, len(_RANK)))
+    order = sorted(breaches, key=lambda b: rank(b.stop_reason))
     return Verdict(kind="refuse", breaches=tuple(order))
-
-
-def _over(limit: int | None, asked: int) -> bool:
-    return limit is not None and (limit == 0 or asked > limit)
 
 
 def _cost(tokens: int, nanousd_per_mtok: int) -> int:
     """The price of so many tokens, rounded up to a whole nano-dollar."""
     return -(-tokens * nanousd_per_mtok // PER_MILLION)
-
-
-def as_dict(value: Any) -> Any:
-    """A request, facts or verdict as plain JSON values; fields at their default are left out."""
-    defaults = _DEFAULTS.get(type(value))
-    if defaults is not None:
-        pairs = ((name, getattr(value, name), default) for name, default in defaults)
-        return {k: as_dict(v) for k, v, d in pairs if not (type(v) is type(d) and v == d)}
-    if isinstance(value, tuple):
-        return [as_dict(item) for item in value]
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-_DEFAULTS: dict[type, tuple[tuple[str, Any], ...]] = {
-    kind: tuple((f.name, {} if f.default_factory is dict else f.default) for f in fields(kind))
-    for kind in (Request, Facts, Balance, Breach, Verdict)
-}

@@ -173,6 +173,8 @@ class Attempts:
                         how = "done"
                         break
                     reason = state.take(chunk, call)
+                    if state.finished:
+                        reason = None
                     if reason is not None and reason == call.cap_reason and (yield from call.extend()):
                         reason = None
                     yield Emit(chunk)
@@ -263,6 +265,7 @@ def collected(chunks: list[Any]) -> ChatResult:
     result = generate_from_stream(iter(chunks))
     generation = result.generations[0]
     assert isinstance(generation, ChatGeneration)
+    texts.as_one_piece(generation.message)
     usage = getattr(generation.message, "usage_metadata", None)
     info = generation.generation_info or {}
     if usage is not None:

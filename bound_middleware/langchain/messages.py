@@ -111,6 +111,19 @@ def last_chunk(message_id: str | None, usage: Usage, stop_reason: str) -> ChatGe
     return ChatGenerationChunk(message=message, generation_info={"finish_reason": "length"})
 
 
+def as_one_piece(message: Any) -> None:
+    """Make the content blocks of added-up chunks those of an answer that came in one piece."""
+    if not isinstance(message.content, list):
+        return
+    arguments = {call["id"]: call["args"] for call in message.tool_calls}
+    for block in message.content:
+        if isinstance(block, dict):
+            block.pop("index", None)
+            if block.get("type") == "tool_use" and block.get("id") in arguments:
+                block.pop("partial_json", None)
+                block["input"] = arguments[block["id"]]
+
+
 def without_tool_calls(message: AIMessage) -> AIMessage:
     """The message of a truncated step: none of its tool calls can be executed."""
     if not message.tool_calls:

@@ -59,12 +59,16 @@ def bound_model(model: Model, session: BoundSession | None = None) -> Model:
         return again
     seamed = _seamed(type(model))
     retries = providers.hidden_retries(model)
-    plain, known = providers.without_hidden_retries(model)
-    copy = plain.model_copy() if plain is model else plain
-    metadata = {**(copy.metadata or {}), SEAM_KEY: "model"}
-    copy = copy.model_copy(update={"metadata": metadata})
+    quiet, known = providers.without_hidden_retries(model)
+    copy = model.model_copy(update={"metadata": {**(model.metadata or {}), SEAM_KEY: "model"}})
     object.__setattr__(copy, "__class__", seamed)
-    private = {"_bound_owners": owners, "_bound_retries": (retries or 0) if known else 0, "_bound_known": known}
+    private = {
+        "_bound_owners": owners,
+        "_bound_retries": (retries or 0) if known else 0,
+        "_bound_known": known,
+        "_bound_quiet": {k: v for k, v in quiet.__dict__.items() if v is not model.__dict__.get(k)},
+        "_bound_noisy": tuple(model.__dict__.keys() - quiet.__dict__.keys()),
+    }
     object.__setattr__(copy, "__pydantic_private__", {**(copy.__pydantic_private__ or {}), **private})
     return copy
 
@@ -75,6 +79,10 @@ class BoundSeam:
     _bound_owners: tuple[BoundSession, ...]
     _bound_retries: int
     _bound_known: bool
+    _bound_quiet: dict[str, Any]
+    """What replaces fields and clients of the model, so that its client does not retry by itself."""
+    _bound_noisy: tuple[str, ...]
+    """What is cached on the model and must be made anew then."""
     _bound_original: type[BaseChatModel]
     #: A native event stream would pass by ``_stream``; without one LangChain bridges from ``_stream``.
     _stream_chat_model_events = None
@@ -92,11 +100,20 @@ def _rebuilt(plain: BaseChatModel, owners: tuple[BoundSession, ...]) -> BaseChat
 
 
 def _unseamed(model: Any) -> Any:
-    """The model in its original class, with the settings that it has now."""
+    """The model in its original class, with the settings that it has now; its client retries as it was told to."""
     plain = model.model_copy()
     object.__setattr__(plain, "__class__", type(model)._bound_original)
     private = {k: v for k, v in (plain.__pydantic_private__ or {}).items() if not k.startswith("_bound_")}
     object.__setattr__(plain, "__pydantic_private__", private or None)
+    return plain
+
+
+def _without_retries(model: Any) -> Any:
+    """The same, but each call is one request."""
+    plain = _unseamed(model)
+    plain.__dict__.update(model._bound_quiet)
+    for name in model._bound_noisy:
+        plain.__dict__.pop(name, None)
     return plain
 
 
@@ -110,7 +127,7 @@ def _attempts(
         sessions = unclaimed(providers.model_name_of(model, kwargs))
         if not sessions:
             return None
-    plain, given = providers.with_stream_usage(_unseamed(model), kwargs)
+    plain, given = providers.with_stream_usage(_without_retries(model), kwargs)
     call_id = str(run_manager.run_id) if run_manager is not None else None
     return Attempts(sessions, plain, messages, stop, dict(given), call_id, model._bound_retries)
 
@@ -191,6 +208,8 @@ def _make(original: type[BaseChatModel]) -> type:
         "_bound_owners": PrivateAttr(default=()),
         "_bound_retries": PrivateAttr(default=0),
         "_bound_known": PrivateAttr(default=True),
+        "_bound_quiet": PrivateAttr(default_factory=dict),
+        "_bound_noisy": PrivateAttr(default=()),
     }
     try:
         metaclass: Any = type(original)

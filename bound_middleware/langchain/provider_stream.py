@@ -22,6 +22,7 @@ class StreamState:
         self.meter = providers.UsageMeter()
         self.arguments = ToolArguments()
         self.truncated = False
+        self.finished = False
         self.emitted = False
         self.message_id: str | None = None
         self._reported = [0, 0]
@@ -43,8 +44,9 @@ class StreamState:
             if usage is not None:
                 self._reported[0] += usage["input_tokens"]
                 self._reported[1] += usage["output_tokens"]
-            if providers.stop_reason(message, info).kind == "truncated":
-                self.truncated = True
+            ended = providers.stop_reason(message, info).kind
+            self.finished = self.finished or ended != "unknown"
+            self.truncated = self.truncated or ended == "truncated"
         content = message.content
         if content.__class__ is str and not message.tool_call_chunks and not message.additional_kwargs:
             return call.took(content)

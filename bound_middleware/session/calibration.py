@@ -1,8 +1,8 @@
 """What the provider bills for input beside what was counted, so that the next estimate is neither low nor loose.
 
 A request that goes on with a conversation is billed what the one before was billed, and for what is new. So the
-estimate is the last bill plus the growth of the count times the largest growth ratio seen; until two growths
-were seen, the ratio is 1. A new conversation is estimated by its count, plus the most that the first request of
+estimate is the last bill plus the growth of the count; a provider whose bills hardly grow with the text (in two
+growths, less than half as fast) is estimated by the largest growth ratio seen. A new conversation is estimated by its count, plus the most that the first request of
 another was billed above its count (hidden prompts, tool preambles). Output that no cap on the wire holds is
 metered at the largest ratio of bill to plain count seen. Nothing goes below the largest ratio seen.
 """
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 CONVERSATIONS_KEPT = 1_024
 #: One growth may be an accident (a message without text); two say how the provider counts.
 GROWTHS_NEEDED = 2
+#: Above this the bills follow the text, and the next piece of it may be denser than those seen.
+HARDLY_PERMILLE = 500
 #: The ratio of a shorter answer is mostly rounding.
 OUTPUT_FROM_TOKENS = 4
 PERMILLE = 1_000
@@ -66,7 +68,9 @@ class Calibration:
             extra = self._extra.get(model, 0)
         if seen is None or counted_tokens < seen.counted_tokens:
             return InputEstimate(tokens=counted_tokens + extra, basis="extra" if extra else "counted")
-        ratio = seen.growth_permille if seen.growths >= GROWTHS_NEEDED else PERMILLE
+        ratio = max(PERMILLE, seen.growth_permille)
+        if seen.growths >= GROWTHS_NEEDED and seen.growth_permille < HARDLY_PERMILLE:
+            ratio = seen.growth_permille
         growth = -(-(counted_tokens - seen.counted_tokens) * ratio // PERMILLE)
         return InputEstimate(tokens=seen.billed_tokens + growth, basis="growth", ratio_permille=ratio)
 

@@ -385,6 +385,10 @@ class BoundSession:
     def __repr__(self) -> str:
         return f"BoundSession(session_id={self.session_id!r}, spec={self.spec!r})"
 
+    def __deepcopy__(self, memo: Any) -> BoundSession:
+        """The same session: a copy of what holds it is bounded by the same budget."""
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.ledger.durable or self.parent is not None:
             raise TypeError(

@@ -113,5 +113,5 @@ def book(
         return
     bounded = dict(session.declared.ceilings)
     over = {meter: n for meter, n in done.overrun.items() if meter in bounded}
-    if over:
+    if over and not session.shadow:
         session.record("overrun", call_id=asked.call_id, detail={"over_hold": over})

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, ToolCall
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks
@@ -201,7 +201,11 @@ def _whole_usage(reply: ScriptedReply, prompt: int, total: int, *, cut: bool) ->
         return usage_of(prompt, total)
     if not cut:
         return reply.usage_metadata
-    return {**reply.usage_metadata, **usage_of(prompt, total)}
+    whole: UsageMetadata = {**reply.usage_metadata, **usage_of(prompt, total)}
+    given: dict[str, Any] = dict(reply.usage_metadata.get("output_token_details") or {})
+    if given:
+        whole["output_token_details"] = cast("Any", {name: min(n, total) for name, n in given.items()})
+    return whole
 
 
 def _with_usage(

@@ -10,9 +10,8 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.load import dumps
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_openai import ChatOpenAI
 
 from bound_middleware import BoundExceeded, BoundSession, SpecError
 from bound_middleware.langchain import bound_model
@@ -29,10 +28,13 @@ def look(query: str) -> str:
 
 def comparable(message):
     metadata = {k: v for k, v in message.response_metadata.items() if k not in ("id", "created_at")}
+    content = message.content
+    if isinstance(content, list):
+        content = [{k: v for k, v in b.items() if k not in ("id", "call_id", "annotations", "status")} for b in content]
     calls = [{k: v for k, v in call.items() if k != "id"} for call in message.tool_calls]
     return {
         "type": type(message),
-        "content": message.content,
+        "content": content,
         "calls": calls,
         "usage": message.usage_metadata,
         "finish": metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("status"),
@@ -59,9 +61,9 @@ def test_several_generations_are_made_in_one_piece(server, openai_client, colour
     session = BoundSession(ROOMY)
     model = bound_model(openai_client.model_copy(update={"n": 3}), session)
     if colour == "sync":
-        result = model.generate([[("user", "hello")]])
+        result = model.generate([[HumanMessage("hello")]])
     else:
-        result = asyncio.run(model.agenerate([[("user", "hello")]]))
+        result = asyncio.run(model.agenerate([[HumanMessage("hello")]]))
     assert len(result.generations[0]) == 3
     assert not server.requests[-1].streamed
     assert session.usage.total_tokens == server.total_tokens
@@ -96,7 +98,11 @@ class OnlyGenerates(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=AIMessage("one two three"))])
 
 
-def test_the_least_model_is_bounded_in_every_api(call):
+def test_the_least_model_is_bounded_in_every_api(call, request):
+    if "v3" in request.node.name:
+        with pytest.raises(NotImplementedError):
+            call(OnlyGenerates())
+        return
     session = BoundSession({"bounds": {"iteration_limit": 1}})
     model = bound_model(OnlyGenerates(), session)
     assert call(model).content in ("one two three", [{"type": "text", "text": "one two three", "index": 0}])
@@ -139,12 +145,13 @@ def test_the_original_is_untouched(server, client):
 
     handler = Handler()
     client.callbacks = [handler]
+    client.invoke("hello")
     fields, kind = dict(client.__dict__), type(client)
     session = BoundSession(ROOMY)
     copy_ = bound_model(client, session)
     copy_.invoke("hello")
     assert type(client) is kind
-    assert client.metadata is None
+    assert "bound_seam" not in client.metadata
     assert client.callbacks == copy_.callbacks == [handler]
     assert {k: v for k, v in client.__dict__.items() if k in fields} == fields
     client.invoke("hello")
@@ -177,19 +184,6 @@ def test_settings_changed_on_the_copy_reach_the_provider(server, openai_client, 
     run(model.bind(temperature=0.5), "hello")
     server.wait_idle()
     assert [r.body["temperature"] for r in server.requests] == [0.25, 0.5]
-
-
-def test_a_pickled_ambient_model_is_bounded_by_who_is_there(server):
-    model = ChatOpenAI(model="gpt-4o", base_url=server.openai_url, api_key="none")
-    try:
-        pickle.dumps(model)
-    except TypeError:
-        pytest.skip("this client cannot be pickled at all")
-    again = pickle.loads(pickle.dumps(bound_model(model)))
-    with pytest.raises(BoundExceeded), BoundSession({"bounds": {"iteration_limit": 1}}):
-        again.invoke("hello")
-        again.invoke("hello")
-    assert server.requests_count == 1
 
 
 def test_a_pickled_scripted_model_keeps_its_seam():
@@ -236,6 +230,13 @@ def test_a_model_bounded_twice_is_charged_to_both():
         model.invoke("hello")
     assert caught.value.session_id == inner.session_id
     assert outer.usage.model_calls == inner.usage.model_calls == 1
+
+
+def test_a_model_that_nobody_bounds_keeps_the_retries_of_its_client(server, client, run):
+    server.fail_first(2, status=500)
+    assert run(bound_model(client), "hello").content
+    server.wait_idle()
+    assert server.requests_count == 3
 
 
 def test_a_model_that_nobody_bounds_goes_its_way(run):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bound_middleware.core import gateway
+from bound_middleware.core import gateway, verdicts
 from bound_middleware.core.errors import TraceError
 from bound_middleware.core.events import (
     TraceEvent,
@@ -133,15 +133,15 @@ def _swapped(order):
 
 
 MUTATIONS = {
-    "a bound counts as passed when it is reached": ("_over", lambda n, asked: n is not None and asked >= n),
-    "a bound of one more": ("_over", lambda n, asked: n is not None and (n == 0 or asked > n + 1)),
-    "no bound": ("_over", lambda n, asked: False),
+    "a bound counts as passed when it is reached": ("passes", lambda n, asked: n is not None and asked >= n),
+    "a bound of one more": ("passes", lambda n, asked: n is not None and (n == 0 or asked > n + 1)),
+    "no bound": ("passes", lambda n, asked: False),
     "a price is rounded down": ("_cost", lambda tokens, rate: tokens * rate // 1_000_000),
     "the price of a thousand": ("PER_MILLION", 1_000),
     "another default cap": ("DEFAULT_OUTPUT_PER_CALL_TOKENS", 4_097),
     "no deadline": ("_time_breaches", lambda *a: []),
     "no time of a call": ("_time_left", lambda *a: (None, None)),
-    "another order of reasons": ("_RANK", _swapped(gateway._RANK)),
+    "another order of reasons": ("_RANK", _swapped(verdicts._RANK)),
     "no balance": ("_balance_breaches", lambda *a: []),
     "another reason": ("reason_of_meter", lambda meter: "token_budget"),
     "holds do not count": (
@@ -170,7 +170,9 @@ def test_the_trace_of_the_mutations_has_both_answers_of_every_kind(session_trace
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_law_13_a_mutated_rule_makes_the_replay_fail(session_trace, monkeypatch, mutation):
     name, value = MUTATIONS[mutation]
-    monkeypatch.setattr(gateway, name, value)
+    for module in (gateway, verdicts):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, value)
     with pytest.raises(TraceError, match="replays differently") as caught:
         replay(session_trace)
     assert caught.value.recorded == session_trace[caught.value.index].verdict

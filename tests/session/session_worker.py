@@ -4,6 +4,7 @@
 ``charge PATH N``     charges 10 tokens N times as fast as it can, says how many were booked
 """
 
+import os
 import sys
 
 from bound_middleware import BoundExceeded, BoundSession, Usage
@@ -13,10 +14,14 @@ SPEC = {"bounds": {"token_budget": {"total": 1_000}}}
 PRICES = {"gpt-4o": {"input": "2.50", "output": "10"}}
 
 
+def say(word: object) -> None:
+    os.write(1, f"{word}\n".encode())
+
+
 def main(command: str, path: str, what: str) -> None:
     session = BoundSession(SPEC, ledger=SqliteLedger(path), session_id="r1", prices=PRICES)
     if command == "charge":
-        print("ready", flush=True)
+        say("ready")
         sys.stdin.readline()
         booked = 0
         for _ in range(int(what)):
@@ -25,7 +30,7 @@ def main(command: str, path: str, what: str) -> None:
             except BoundExceeded:
                 continue
             booked += 1
-        print(booked, flush=True)
+        say(booked)
         return
     from langchain_openai import ChatOpenAI
 
@@ -33,7 +38,7 @@ def main(command: str, path: str, what: str) -> None:
 
     model = bound_model(ChatOpenAI(model="gpt-4o", base_url=what, api_key="none", max_tokens=200), session)
     for number, _ in enumerate(model.stream("hello")):
-        print(number, flush=True)
+        say(number)
 
 
 if __name__ == "__main__":
