@@ -9,13 +9,21 @@ from decimal import Decimal
 from types import TracebackType
 from typing import Any, Self
 
+from langchain_openai import ChatOpenAI
+
 from bound_middleware import BoundExceeded, BoundSession, install
 from bound_middleware.langchain import BoundMiddleware, bound_model
 from bound_middleware.ledgers import SqliteLedger
 
-from .terms import Figure, Terms, Trial
+from .terms import MODEL, Figure, Terms, Trial
 
 SESSION_ID = "one run"
+
+
+def client(url: str, **options: Any) -> Any:
+    """A real client of the local server."""
+    given: dict[str, Any] = {"model": MODEL, "stream_usage": True, **options}
+    return ChatOpenAI(base_url=url, api_key="none", **given)
 
 
 class Guard:
@@ -154,3 +162,12 @@ OURS: tuple[Entrance, ...] = (
     Entrance(name="callback", open=ByCallback, chunks_over=1),
     Entrance(name="install", open=ByInstall, chunks_over=1),
 )
+
+
+def ending(trial: Trial, guard: Guard) -> str:
+    """How it ended for the caller: ``!`` by the guard, ``!Name`` by another exception, or as if all were well."""
+    if any(isinstance(error, guard.stops) for error in trial.errors):
+        return "!"
+    if any(outcome["status"] == "stopped" for outcome in trial.outcomes):
+        return "!"
+    return f"!{type(trial.errors[0]).__name__}" if trial.errors else ""

@@ -17,19 +17,16 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRetryMiddleware
 from langchain_core.caches import InMemoryCache
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
 
 from bound_middleware.testing import Reply
 
 from . import lives
-from .entrances import Entrance, Guard
+from .entrances import NONE, Entrance, Guard, client, ending
 from .terms import (
     AMPLE_NANOUSD,
     BUDGET_NANOUSD,
     BUDGET_TOKENS,
-    CALLS_THAT_FIT,
     INPUT_NANOUSD,
-    MODEL,
     OUTPUT_NANOUSD,
     TOKEN_DELAY_MS,
     Cell,
@@ -44,9 +41,9 @@ TIMES = 5
 FAILED_TOKENS, STREAM_TOKENS, LEFT_AFTER_TOKENS = 500, 100, 60
 
 
-def reply(share: float, *, look: int | None = None, **more: Any) -> Reply:
+def reply(share: float, *, look: int | None = None, name: str = "look", **more: Any) -> Reply:
     """An answer that costs this share of the budget in output; with ``look``, one that calls the tool."""
-    calls = () if look is None else (("look", {"query": str(look)}),)
+    calls = () if look is None else ((name, {"query": str(look)}),)
     spoken = round(share * BUDGET_TOKENS) - 7 * len(calls)
     return Reply(tokens=spoken, tool_calls=calls, token_delay_ms=TOKEN_DELAY_MS, **more)
 
@@ -66,8 +63,7 @@ class Bench:
 
     def client(self, **options: Any) -> Any:
         """A real client of the local server, guarded where the guard does that."""
-        given = {"model": MODEL, "stream_usage": True, **options}
-        return self.guard.model(ChatOpenAI(base_url=self.server.openai_url, api_key="none", **given))
+        return self.guard.model(client(self.server.openai_url, **options))
 
     def agent(self, tools: tuple[Any, ...] = (look,), *first: Any, inner: bool = False, **options: Any) -> Any:
         middleware = [*first, *self.guard.middleware(inner=inner)]
@@ -267,13 +263,12 @@ def cache_hit(bench: Bench) -> None:
 
 
 def restart(bench: Bench) -> None:
-    """Half of the lives in this process, half in a new one that knows the store and the checkpoints only."""
-    bench.server.default(reply(0.2, look=0))
-    terms = bench.guard.terms
-    here = lives.live(bench.entrance.name, terms, bench.server.openai_url, lives.Saved(), guard=bench.guard)
-    there = bench.pool().submit(lives.live, bench.entrance.name, terms, bench.server.openai_url, here).result()
-    bench.trial.outputs.extend([{"bound": {"outcome": there.outcome}}] if there.outcome else [])
-    bench.trial.errors.extend(there.errors)
+    """Half of the lives in this process, half in one that knows the store and the checkpoints only."""
+    bench.server.default(reply(0.2, look=0, name="ask_person"))
+    given = (bench.entrance.name, bench.guard.terms, bench.server.openai_url)
+    here = lives.live(*given, lives.Saved())
+    there = bench.pool().submit(lives.live, *given, here).result()
+    bench.trial.told, bench.trial.figure = there.told, there.figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,13 +342,13 @@ class Runner:
         with tempfile.TemporaryDirectory() as folder:
             store = Path(folder, "store.sqlite") if column.keeps else None
             terms = Terms(nanousd=budget, one_run=column.one_run, store=store)
-            guard = entrance.open(terms)
+            guard = (NONE if column.keeps else entrance).open(terms)
             bench = Bench(self.server, entrance, guard, self.pool)
             with guard:
                 column.run(bench)
             self.server.wait_idle()
             records = self.server.requests
-            figure = guard.figure(bench.trial)
+            figure = bench.trial.figure or guard.figure(bench.trial)
         tokens_in, tokens_out = sum(r.input_tokens for r in records), sum(r.output_tokens for r in records)
         return Cell(
             column=column.name,
@@ -361,21 +356,9 @@ class Runner:
             spent_nanousd=tokens_in * INPUT_NANOUSD + tokens_out * OUTPUT_NANOUSD,
             budget_nanousd=budget,
             asks_figure=column.asks_figure,
-            ending=ending(bench.trial, guard),
+            ending=bench.trial.told or ending(bench.trial, guard),
             figure=figure,
             calls=sum(r.billed for r in records),
             output_tokens=tokens_out,
             seconds=time.perf_counter() - began,
         )
-
-
-def ending(trial: Trial, guard: Guard) -> str:
-    """How it ended for the caller."""
-    if any(isinstance(error, guard.stops) for error in trial.errors):
-        return "!"
-    if any(outcome["status"] == "stopped" for outcome in trial.outcomes):
-        return "!"
-    return f"!{type(trial.errors[0]).__name__}" if trial.errors else ""
-
-
-assert CALLS_THAT_FIT * 0.2 == 1

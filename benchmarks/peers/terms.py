@@ -118,15 +118,23 @@ class Cell:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Trial:
-    """What the caller of a cell got: outputs, and the exceptions that it did not swallow itself."""
+    """What the caller of a cell got.
+
+    Args:
+        outputs: of the calls that went well.
+        errors: exceptions that the caller did not swallow itself.
+        told: how it ended, where that was in another process.
+        figure: what the guard said there.
+    """
 
     outputs: list[Any] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
+    told: str = ""
+    figure: Figure | None = None
 
     @property
     def outcomes(self) -> list[Mapping[str, Any]]:
         """The outcomes that stand in outputs."""
-        found = [o["bound"]["outcome"] for o in self.outputs if isinstance(o, dict) and o.get("bound")]
-        return found
+        return [o["bound"]["outcome"] for o in self.outputs if isinstance(o, dict) and o.get("bound")]

@@ -73,9 +73,9 @@ def run(args: argparse.Namespace) -> int:
     """Runs the target and returns the exit code. The process is the target's from here on."""
     target = _target(args)
     session = _session(args)
-    from ..session.entry import install
+    from ..session import scope
 
-    install(session)
+    scope.surround(session)
     if not args.quiet:
         _announce(session)
     ended: Ended | None = None

@@ -31,8 +31,7 @@ class _Ambient:
     def get(self, default: Any = None) -> Any:
         if not scope.anyone():
             return default
-        sessions = scope.current() or scope.live() or tuple(filter(None, (scope.default(),)))
-        cuts = any(s.limits.bounds_output or s.limits.bounds_call_time for s in sessions)
+        cuts = any(s.limits.bounds_output or s.limits.bounds_call_time for s in scope.possible())
         return _streaming if cuts else _plain
 
 

@@ -2,7 +2,8 @@
 
 In this order: the model's own handle, the sessions entered in this context, a session named in the call's
 metadata, the only live session, the process-wide default. A call that none of these claims is unattributed.
-Sessions that are entered inside each other all bound the call, from the outermost in.
+Sessions that are entered inside each other all bound the call, from the outermost in. A session that surrounds the
+process (``bound run``) is outside all of them, in every thread.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _lock = threading.Lock()
 _live: dict[int, _Entry] = {}
 _known: weakref.WeakValueDictionary[str, BoundSession] = weakref.WeakValueDictionary()
 _default: BoundSession | None = None
+_root: tuple[BoundSession, ...] = ()
 
 
 def enter(session: BoundSession) -> None:
@@ -89,7 +91,7 @@ def only_live() -> tuple[BoundSession, ...]:
     Sessions entered inside each other count as one: a thread that lost its context belongs to the innermost.
     """
     with _lock:
-        entries = list(_live.values())
+        entries = [entry for entry in _live.values() if entry.session not in _root]
     inner = [e for e in entries if not any(e.session in other.around for other in entries)]
     return (*inner[0].around, inner[0].session) if len(inner) == 1 else ()
 
@@ -116,9 +118,20 @@ def set_default(session: BoundSession | None) -> None:
     _default = session
 
 
+def surround(session: BoundSession | None) -> None:
+    """Put a session around everything in this process; ``None`` takes it away."""
+    global _root
+    _root = () if session is None else (session,)
+
+
 def anyone() -> bool:
     """Whether any session could claim a call at all."""
-    return bool(_live) or _default is not None
+    return bool(_live or _root) or _default is not None
+
+
+def possible() -> tuple[BoundSession, ...]:
+    """The sessions that may bound a call of this context, before more is known of it."""
+    return (*_root, *(_entered.get() or live() or ((_default,) if _default is not None else ())))
 
 
 def claim(metadata: Mapping[str, Any] | None = None) -> tuple[BoundSession, ...]:
@@ -131,8 +144,10 @@ def claim(metadata: Mapping[str, Any] | None = None) -> tuple[BoundSession, ...]
         sessions = (found,) if found is not None else ()
     if not sessions:
         sessions = only_live()
-        if not sessions and _default is not None and not _live:
-            sessions = (_default,)
+    if not sessions and not _root and _default is not None:
+        sessions = (_default,)
+    if _root:
+        sessions = (*_root, *sessions)
     return _without_ancestors(sessions) if len(sessions) > 1 else sessions
 
 
@@ -142,7 +157,7 @@ def claim_for(
     """The same for a model that has sessions of its own: those, inside the ones entered in this context."""
     if not owners:
         return claim(metadata)
-    around = tuple(s for s in _entered.get() if s not in owners)
+    around = tuple(s for s in (*_root, *_entered.get()) if s not in owners)
     return _without_ancestors((*around, *owners))
 
 

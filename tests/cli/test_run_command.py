@@ -498,3 +498,31 @@ def test_a_call_that_was_made_is_never_made_again_asynchronously():
     with pytest.raises(NotImplementedError):
         targets.answer(runnable, "x", unused=lambda: False)
     assert calls == ["sync", "async", "sync"]
+
+
+def test_a_thread_with_bounds_of_its_own_is_still_inside_those_of_the_run(tmp_path):
+    program = tmp_path / "app.py"
+    program.write_text(
+        "import threading\n"
+        "from bound_middleware import BoundExceeded, bound\n"
+        "from bound_middleware.testing import ScriptedChatModel\n"
+        "model = ScriptedChatModel(['x'], cycle=True)\n"
+        "def work():\n"
+        "    with bound(iterations=100):\n"
+        "        for _ in range(10):\n"
+        "            try:\n"
+        "                model.invoke('hello')\n"
+        "            except BoundExceeded:\n"
+        "                pass\n"
+        "threads = [threading.Thread(target=work) for _ in range(2)]\n"
+        "[t.start() for t in threads]\n"
+        "[t.join() for t in threads]\n"
+        "print('made', model.call_count)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "bound_middleware.cli", "run", "--iterations", "5", "--quiet", str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.stdout, run.returncode) == ("made 5\n", 3)
