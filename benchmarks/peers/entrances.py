@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from decimal import Decimal
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +14,7 @@ from bound_middleware import BoundExceeded, BoundSession, install
 from bound_middleware.langchain import BoundMiddleware, bound_model
 from bound_middleware.ledgers import SqliteLedger
 
-from .terms import MODEL, Figure, Terms, Trial
+from .terms import MODEL, Entrance, Figure, Terms, Trial
 
 SESSION_ID = "one run"
 
@@ -55,6 +54,10 @@ class Guard:
         """What it says was spent; ``None`` when it cannot be asked."""
         return None
 
+    def says_stopped(self) -> bool:
+        """Whether it says, when asked, that it stopped something."""
+        return False
+
     def __enter__(self) -> Self:
         self._around = self.around()
         self._around.__enter__()
@@ -64,23 +67,6 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._around.__exit__(kind, error, trace)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entrance:
-    """A row of the table.
-
-    Args:
-        open: makes the guard of a cell.
-        agents_only: it stands in ``create_agent`` and nowhere else.
-        chunks_over: how many chunks a call may run over its bound, by the README; ``None`` when nothing is
-            promised.
-    """
-
-    name: str
-    open: Callable[[Terms], Guard]
-    agents_only: bool = False
-    chunks_over: int | None = None
 
 
 class SessionGuard(Guard):
@@ -101,6 +87,9 @@ class SessionGuard(Guard):
         assert self.session is not None
         usage = self.session.usage
         return Figure(nanousd=usage.cost_nanousd, estimated=usage.estimated)
+
+    def says_stopped(self) -> bool:
+        return self.session is not None and self.session.outcome.status == "stopped"
 
 
 class ByModel(SessionGuard):
@@ -165,9 +154,11 @@ OURS: tuple[Entrance, ...] = (
 
 
 def ending(trial: Trial, guard: Guard) -> str:
-    """How it ended for the caller: ``!`` by the guard, ``!Name`` by another exception, or as if all were well."""
+    """How it ended for the caller; see ``Cell``."""
     if any(isinstance(error, guard.stops) for error in trial.errors):
         return "!"
     if any(outcome["status"] == "stopped" for outcome in trial.outcomes):
         return "!"
-    return f"!{type(trial.errors[0]).__name__}" if trial.errors else ""
+    if trial.errors:
+        return f"!{type(trial.errors[0]).__name__}"
+    return "*" if guard.says_stopped() else ""

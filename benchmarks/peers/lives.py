@@ -10,9 +10,9 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
-from .entrances import NONE, OURS, Entrance, client, ending
+from .entrances import NONE, OURS, client, ending
 from .published import importable
-from .terms import Figure, Terms, Trial
+from .terms import Entrance, Figure, Terms, Trial
 
 LIVES, STEPS = 3, 2
 """Guards in each process, and model calls that each is there for: twelve calls in two processes."""

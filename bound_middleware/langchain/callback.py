@@ -254,12 +254,12 @@ class BoundCallback(BaseCallbackHandler):
         name = (serialized or {}).get("name") or kwargs.get("name") or ""
         todo = tuple(s for s in self._claim(metadata) if s not in by)
         scope.judged_tool_call.set((run_id, (*by, *todo)))
-        for session in todo:
-            try:
-                yield from charges.tool_call(session, call_id=str(run_id), tool=name)
-            except BoundExceeded as error:
-                error.outcome = yield from _outcome(session)
-                raise bubbling(error) from None
+        try:
+            yield from charges.tool_call(todo, call_id=str(run_id), tool=name)
+        except BoundExceeded as error:
+            refusing = next(s for s in todo if s.session_id == error.session_id)
+            error.outcome = yield from _outcome(refusing)
+            raise bubbling(error) from None
 
     on_tool_start: Any = BothColours(_tool_start)
 

@@ -11,7 +11,7 @@ from ..core.gateway import Facts, Request, Verdict
 from ..core.ledger import Hold, Labels
 from ..core.usage import Amounts, added
 from . import own_holds
-from .flow import Flow, Op
+from .flow import Flow, Op, every
 from .own_holds import OpenHold, OwnHolds
 from .patience import Patience
 
@@ -189,8 +189,7 @@ def _held(parts: list[Part]) -> Flow[bool]:
 
 def give_back(parts: list[Part]) -> Flow[None]:
     """Release every part; one that is not held stays so."""
-    for part in parts:
-        yield part.release()
+    yield from every(part.release() for part in parts)
 
 
 def _hold(part: Part) -> Op:

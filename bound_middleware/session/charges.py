@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ..core import usage as meters
 from ..core.errors import BoundExceeded, LedgerError, SpecError
 from ..core.gateway import Facts, Request, Verdict
-from ..core.ledger import Hold, Labels, Shortfall
+from ..core.ledger import Hold, Labels
 from ..core.usage import Amounts, Usage, nanousd
 from .admission import HOLD_TTL_MS
-from .flow import Flow, Op
+from .flow import Flow, Op, every
 from .own_holds import OwnHolds
 from .patience import Patience
 
@@ -24,13 +23,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Charge:
-    """What is to be booked: the gateway's request, its price (``None``: unknown), whose line, what to note."""
+    """What a session is to book: the gateway's request, its price (``None``: unknown), whose line, what to note."""
 
+    session: BoundSession
     request: Request
     price_nanousd: int | None
     labels: Labels
     flags: Amounts
     note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """A charge, and what the gateway says of it now."""
+
+    asked: _Charge
+    facts: Facts
+    verdict: Verdict
+    granted: Verdict
+    hold_id: str
 
 
 def charge(
@@ -64,8 +75,8 @@ def charge(
         amounts=amounts,
     )
     labels = Labels(model=model or "", agent=session.agent)
-    asked = _Charge(request=request, price_nanousd=price, labels=labels, flags=flags, note=note)
-    yield from _booked(session, asked, force=already_spent)
+    asked = _Charge(session=session, request=request, price_nanousd=price, labels=labels, flags=flags, note=note)
+    yield from _booked((asked,), force=already_spent)
 
 
 def _usage(given: Any) -> tuple[Usage, bool]:
@@ -92,91 +103,138 @@ def _usage(given: Any) -> tuple[Usage, bool]:
     return reading.usage, reading.estimated
 
 
-def tool_call(session: BoundSession, *, call_id: str, tool: str) -> Flow[Verdict]:
-    """Admit one call of a tool and book its price.
+def tool_call(sessions: BoundSession | tuple[BoundSession, ...], *, call_id: str, tool: str) -> Flow[None]:
+    """Admit one call of a tool in every session that bounds it, and book its price in each, or in none.
 
     Raises:
         BoundExceeded: the tool is not allowed, or a bound does not let it pass; nothing was booked.
     """
     from ..metering.prices import tool_price_nanousd
 
-    request = Request(kind="tool_call", id=call_id, name=tool, agent=session.agent)
-    price = tool_price_nanousd(session.declared, tool)
-    labels = Labels(tool=tool, agent=session.agent)
-    return (yield from _booked(session, _Charge(request=request, price_nanousd=price, labels=labels, flags={})))
+    yield from _booked(
+        tuple(
+            _Charge(
+                session=session,
+                request=Request(kind="tool_call", id=call_id, name=tool, agent=session.agent),
+                price_nanousd=tool_price_nanousd(session.declared, tool),
+                labels=Labels(tool=tool, agent=session.agent),
+                flags={},
+            )
+            for session in (sessions if isinstance(sessions, tuple) else (sessions,))
+        )
+    )
 
 
-def _booked(session: BoundSession, asked: _Charge, *, force: bool = False) -> Flow[Verdict]:
+def _booked(charges: tuple[_Charge, ...], *, force: bool = False) -> Flow[None]:
     """Admit and settle in one go, waiting for open holds of others.
 
     Raises:
         BoundExceeded: it does not fit; nothing was booked, unless ``force``.
     """
-    session.start_clock()
-    request = asked.request
-    with Patience((session,)) as patience:
-        while True:
+    sessions = tuple(asked.session for asked in charges)
+    for session in sessions:
+        session.start_clock()
+    with Patience(sessions) as patience:
+        for attempt in count():
             impatient = patience.look()
-            own = yield OwnHolds()
-            chain = yield from session.chain()
-            facts = Facts(
-                elapsed_ms=session.elapsed_ms(),
-                balances=session.balances(chain, own),
-                price_nanousd=asked.price_nanousd,
-                waited=force or bool(impatient),
-            )
-            verdict = session.judge(request, facts)
-            granted = session.granted(request, facts, verdict)
-            if granted.kind == "refuse":
-                if verdict.may_fit_later and not facts.waited:
-                    yield patience.pause(session)
-                    continue
-                error = session.refuse(request, facts, verdict)
-                if force:
-                    yield _spend(session, asked, request.amounts)
-                raise error
-
-            noted = {"note": asked.note} if asked.note else {}
-            record = partial(session.decided, request, facts, verdict, noted)
-            short: Shortfall | None = yield _admit(session, asked, granted.amounts, record)
-            if short is None:
-                return verdict
+            judged: list[_Judged] = []
+            for asked in charges:
+                judged.append((yield from _judge(asked, force or id(asked.session) in impatient, attempt)))
+            refusing = [one for one in judged if one.granted.kind == "refuse"]
+            if not refusing:
+                if (yield from _held(judged)):
+                    return
+                continue
+            one = next((r for r in refusing if not r.verdict.may_fit_later), refusing[0])
+            session = one.asked.session
+            if one.verdict.may_fit_later and not one.facts.waited:
+                yield patience.pause(session)
+                continue
+            error = session.refuse(one.asked.request, one.facts, one.verdict)
+            if force:
+                yield _spend(session, one.asked, one.asked.request.amounts)
+            raise error
 
 
-def _admit(session: BoundSession, asked: _Charge, amounts: Amounts, record: Callable[[], None]) -> Op:
-    """Hold, write the decision down, settle. What cannot be written down is not booked."""
-    hold = Hold(
-        id=f"{session.session_id}:{asked.request.id}",
-        account_id=session.session_id,
-        amounts=amounts,
-        expires_ms=session.clock.now_ms() + HOLD_TTL_MS,
-        labels=asked.labels,
+def _judge(asked: _Charge, waited: bool, attempt: int) -> Flow[_Judged]:
+    session, request = asked.session, asked.request
+    own = yield OwnHolds()
+    chain = yield from session.chain()
+    facts = Facts(
+        elapsed_ms=session.elapsed_ms(),
+        balances=session.balances(chain, own),
+        price_nanousd=asked.price_nanousd,
+        waited=waited,
+    )
+    verdict = session.judge(request, facts)
+    return _Judged(
+        asked=asked,
+        facts=facts,
+        verdict=verdict,
+        granted=session.granted(request, facts, verdict),
+        hold_id=f"{session.session_id}:{request.id}" + (f"~{attempt}" if attempt else ""),
     )
 
-    def run() -> Shortfall | None:
-        short = session.books.hold(hold)
-        if short is None:
-            try:
-                record()
-            except BaseException:
-                session.books.release(hold.id)
-                raise
-            _raise(session.books.settle(hold.id, _flagged(asked, amounts)))
-        return short
 
-    return Op(run, session.ledger.blocking)
+def _held(judged: list[_Judged]) -> Flow[bool]:
+    """Hold everywhere, write the decision down, settle. What does not fit, or cannot be written down, is undone."""
+    tried: list[_Judged] = []
+    try:
+        for one in judged:
+            tried.append(one)
+            if (yield _hold(one)) is not None:
+                yield from every(map(_release, tried[:-1]))
+                return False
+        for one in judged:
+            noted = {"note": one.asked.note} if one.asked.note else {}
+            one.asked.session.decided(one.asked.request, one.facts, one.verdict, noted)
+    except LedgerError:
+        yield from every(map(_release, tried[:-1]))
+        raise
+    except BaseException:
+        yield from every(map(_release, tried))
+        raise
+    yield from every(_settle(one) for one in judged)
+    return True
+
+
+def _hold(one: _Judged) -> Op:
+    session = one.asked.session
+    hold = Hold(
+        id=one.hold_id,
+        account_id=session.session_id,
+        amounts=one.granted.amounts,
+        expires_ms=session.clock.now_ms() + HOLD_TTL_MS,
+        labels=one.asked.labels,
+    )
+    return Op(lambda: session.books.hold(hold), session.ledger.blocking)
+
+
+def _release(one: _Judged) -> Op:
+    session = one.asked.session
+    return Op(lambda: session.books.release(one.hold_id), session.ledger.blocking)
+
+
+def _settle(one: _Judged) -> Op:
+    session, used = one.asked.session, _flagged(one.asked, one.granted.amounts)
+    return Op(lambda: _warn(session, one.asked, session.books.settle(one.hold_id, used)), session.ledger.blocking)
 
 
 def _spend(session: BoundSession, asked: _Charge, amounts: Amounts) -> Op:
     id = f"{session.session_id}:{asked.request.id}"
-    return Op(
-        lambda: _raise(session.books.book(id, _flagged(asked, amounts), asked.labels)), session.ledger.blocking
-    )
+
+    def run() -> None:
+        _warn(session, asked, session.books.book(id, _flagged(asked, amounts), asked.labels))
+
+    return Op(run, session.ledger.blocking)
 
 
-def _raise(result: object) -> None:
+def _warn(session: BoundSession, asked: _Charge, result: object) -> None:
+    """Say that the ledger failed after the decision; what is owed to it is written later (see ``books``)."""
     if isinstance(result, LedgerError):
-        raise result
+        session.record(
+            "warning", call_id=asked.request.id, detail={"unsettled": asked.request.id, "why": str(result)}
+        )
 
 
 def _flagged(asked: _Charge, amounts: Amounts) -> dict[str, int]:

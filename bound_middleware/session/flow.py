@@ -9,7 +9,7 @@ the flow is told by ``GeneratorExit`` and still performs the effects of its ``fi
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from .waiting import Turnstile
@@ -105,6 +105,18 @@ class Emit(Effect):
 
 
 Flow = Generator[Effect, Any, T]
+
+
+def every(effects: Iterable[Effect]) -> Flow[None]:
+    """Perform all of them, even when one fails or the task is cancelled meanwhile; then raise the first problem."""
+    problem: BaseException | None = None
+    for effect in effects:
+        try:
+            yield effect
+        except BaseException as error:  # noqa: BLE001 - raised when all are done
+            problem = problem or error
+    if problem is not None:
+        raise problem
 
 
 def drive(flow: Flow[T]) -> T:

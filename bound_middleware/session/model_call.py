@@ -192,8 +192,8 @@ class ModelCall:
             return NOTHING
         self._closed = True
         if how == "not_sent":
+            yield from give_back(self.parts)
             for part in self.parts:
-                yield part.release()
                 part.session.record("model_call_settled", call_id=self.request.call_id, detail={"how": how})
             return NOTHING
         received = self.output_tokens

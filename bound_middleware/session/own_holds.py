@@ -18,7 +18,8 @@ from typing import Any
 from ..core.usage import Amounts, added
 from .flow import Effect
 
-Place = tuple[int, Any]
+#: The thread itself and not its number, which another thread gets when this one has ended.
+Place = tuple[threading.Thread, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,8 +57,8 @@ class OwnHolds(Effect):
     __slots__ = ()
 
     def run(self) -> dict[str, Amounts]:
-        thread = threading.get_ident()
-        return _by_account(lambda place: place[0] == thread)
+        thread = threading.current_thread()
+        return _by_account(lambda place: place[0] is thread)
 
     async def arun(self) -> dict[str, Amounts]:
         here = _here()
@@ -68,7 +69,8 @@ def _by_account(is_mine: Any) -> dict[str, Amounts]:
     if not _open:
         return {}
     with _lock:
-        mine = {hold for hold in _open if is_mine(hold.place)}
+        everyones = _open.copy()
+    mine = {hold for hold in everyones if is_mine(hold.place)}
     found: dict[str, Amounts] = {}
     for hold in mine.union(h for h in _of_context.get() if not h.closed):
         for account in hold.accounts:
@@ -82,4 +84,4 @@ def _here() -> Place:
         task = None if asyncio is None else asyncio.current_task()
     except RuntimeError:
         task = None
-    return threading.get_ident(), task
+    return threading.current_thread(), task

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core import usage as meters
+from ..core.errors import LedgerError
 from ..core.gateway import Balance, balances_of
 from ..core.ledger import Account, Chain, available
 from ..core.limits import Limits
@@ -70,3 +71,11 @@ def outcome_of(session: BoundSession, *, ended: bool) -> RunOutcome:
         detail=detail,
         fingerprint=session.spec.fingerprint,
     )
+
+
+def outcome_if_known(session: BoundSession) -> RunOutcome | None:
+    """The outcome for an error that is on its way, which a ledger that fails must not hide."""
+    try:
+        return outcome_of(session, ended=False)
+    except LedgerError:
+        return None

@@ -22,7 +22,7 @@ from .clock import Clock
 from .ending import Ending
 from .flow import Flow, Op, adrive, drive
 from .outcome import Remaining, RunOutcome, SessionUsage, usage_of
-from .reading import balances_seen, outcome_of, remaining_of
+from .reading import balances_seen, outcome_if_known, outcome_of, remaining_of
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -158,13 +158,7 @@ class BoundSession:
         if last:
             yield from self._closed()
         if isinstance(error, BoundExceeded) and error.outcome is None:
-            error.outcome = yield Op(self._outcome_or_none, self.ledger.blocking)
-
-    def _outcome_or_none(self) -> RunOutcome | None:
-        try:
-            return self.outcome
-        except LedgerError:
-            return None
+            error.outcome = yield Op(lambda: outcome_if_known(self), self.ledger.blocking)
 
     def close(self) -> None:
         """End the run that this session bounds: its clock stops and its time is booked. It may be entered again."""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 #: A ledger in a file serves one writer at a time; a few more threads keep readers from queueing behind it.
 WORKERS = 4
 
-_jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+_jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
 _started = 0
 _lock = threading.RLock()  # a finalizer may hand over work while this thread does
 
@@ -87,7 +87,7 @@ def _deliver(loop: Any, future: Any, setter: Callable[[Any], None], value: Any) 
         return
 
 
-def _submit(job: Callable[[], None]) -> None:
+def _submit(job: Callable[[], object]) -> None:
     global _started
     _jobs.put(job)
     with _lock:

@@ -60,7 +60,8 @@ def test_b19_a_call_is_bounded_before_it_is_sent_and_a_paid_reply_is_kept(ask: A
     model = ScriptedChatModel(script, ignores_max_tokens=True, streams=False)
     session = session_of(100)
     answer = ask(bound_model(model, session))
-    assert 0 < model.kwargs[0]["max_tokens"] <= 80
+    asked = next(event for event in session.events if event.name == "model_call")
+    assert 0 < asked.verdict["output_cap_tokens"] <= 100 - asked.request["input_tokens"]
     assert answer.text == "the answer"
     assert session.usage.total_tokens == 11_210
     with pytest.raises(BoundExceeded):
@@ -135,9 +136,14 @@ def test_b25_zero_blocks_none_is_unbounded_and_nonsense_is_an_error(axis: str, a
 def test_g1_a_limit_is_not_reported_as_success(ask: Any) -> None:
     model = ScriptedChatModel(["Let me look.", "Now I will check.", "never asked"])
     session = BoundSession({"bounds": {"iteration_limit": 2}}, prices=PRICES)
-    with pytest.raises(BoundExceeded) as caught, session:
-        for _ in range(3):
-            ask(bound_model(model, session))
+
+    def run() -> None:
+        with session:
+            while True:
+                ask(bound_model(model, session))
+
+    with pytest.raises(BoundExceeded) as caught:
+        run()
     assert model.call_count == 2
     outcome = caught.value.outcome
     assert (outcome.status, outcome.stop_reason) == ("stopped", "iteration_limit")

@@ -132,12 +132,12 @@ def in_a_raw_thread(work):
 
 def both_live(first, second, work):
     """Two sessions live at once, each in its own thread, while a third thread works."""
-    ready, done = threading.Barrier(3), threading.Event()
+    ready, done = threading.Barrier(3, timeout=10), threading.Event()
 
     def hold(session):
         with session:
             ready.wait()
-            done.wait()
+            done.wait(10)
 
     with ThreadPoolExecutor(2) as pool:
         pool.submit(hold, first)

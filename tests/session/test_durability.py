@@ -165,6 +165,25 @@ def test_a_ledger_that_fails_while_a_call_is_settled_costs_nobody_the_answer(mak
     assert session.remaining().tokens == 83
 
 
+def test_a_charge_that_was_admitted_is_owed_and_not_lost(make, charge, failing):
+    session = make(tokens=100, ledger=failing)
+    hold = failing.hold
+
+    def hold_and_break(*args):
+        short = hold(*args)
+        failing.broken = True
+        return short
+
+    failing.hold = hold_and_break
+    charge(session, usage=Usage(input_tokens=30))
+    assert session.events[-1].name == "warning"
+    with pytest.raises(LedgerError):
+        session.remaining()
+    failing.broken = False
+    assert session.usage.total_tokens == 30
+    assert session.remaining().tokens == 70
+
+
 def test_what_could_not_be_settled_is_held_for_whoever_comes_next(make, calls, failing, clock):
     session = make(tokens=100, ledger=failing, session_id="r1")
     call = calls.open(session, cap=50)

@@ -91,6 +91,20 @@ def test_a_refused_tool_call_changes_nothing(name, make, calls, ledger, books):
         assert session.usage.tool_calls == 1
 
 
+@pytest.mark.parametrize("name", list(TOOL_CALLS))
+def test_a_tool_that_one_of_two_sessions_refuses_is_booked_in_neither(name, make, calls, books):
+    bounds, refused, allowed = TOOL_CALLS[name]
+    outer, inner = make({}), make({"bounds": bounds})
+    before = books(outer), books(inner), outer.events
+    with pytest.raises(BoundExceeded) as caught:
+        calls.run(tool_call((outer, inner), call_id="1", tool=refused))
+    assert caught.value.session_id == inner.session_id
+    assert (books(outer), books(inner), outer.events) == before
+    if allowed is not None:
+        calls.run(tool_call((outer, inner), call_id="2", tool=allowed))
+        assert outer.usage.tool_calls == inner.usage.tool_calls == 1
+
+
 def test_a_call_that_did_not_go_out_changes_nothing_but_the_trace(make, calls, ledger, books):
     session = make(tokens=50, iterations=2, ledger=ledger)
     before = books(session)[0][0]
