@@ -1,12 +1,12 @@
 """What guards for LLM spending hold, measured: a small budget, a hostile caller, and the provider's own count.
 
-    python benchmarks/peers.py                            # our entrances, in about two minutes
+    python benchmarks/peers.py                            # our entrances, in under three minutes
     python benchmarks/peers.py --peers                    # and published peers that are installed here
     python benchmarks/peers.py --only with,callback --columns loop,restart
     python benchmarks/peers.py --smoke                    # a quick run of the same code
 
 The real ``ChatOpenAI`` talks over sockets to a local server, in a process of its own, that generates a token every
-2 ms and counts what it generated. The budget is 0.002 USD: 200 output tokens of gpt-4o. A cell is what the server
+3 ms and counts what it generated. The budget is 0.002 USD: 200 output tokens of gpt-4o. A cell is what the server
 counted, as a multiple of the budget; in the columns that begin with "says", what the guard says as a multiple of
 what the server counted, under a budget that is never reached.
 
@@ -27,15 +27,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any
-
-for _name in list(os.environ):
-    if _name.lower().endswith("_proxy") or _name.startswith(("LANGSMITH_", "LANGCHAIN_")):
-        del os.environ[_name]
 
 from peers import published, table
 from peers.entrances import NONE, OURS

@@ -57,7 +57,9 @@ def live(name: str, terms: Terms, url: str, before: Saved) -> Saved:
             break
         guard = entrance.open(terms)
         model = guard.model(client(url))
-        agent = create_agent(model, [ask_person], middleware=list(guard.middleware(inner=False)), checkpointer=saver)
+        agent = create_agent(
+            model, [ask_person], middleware=list(guard.middleware(inner=False)), checkpointer=saver
+        )
         config: Any = {**guard.config(), "configurable": {"thread_id": THREAD_ID}}
         with guard:
             for _ in range(STEPS):

@@ -102,7 +102,7 @@ class Runbound(Guard):
 
 
 class Cendor(Guard):
-    """Bounds the client of the provider below LangChain. Its tokenizer is given its vocabulary, so it fetches none."""
+    """Bounds the provider's client below LangChain. Its tokenizer gets its vocabulary here and fetches none."""
 
     mode = "break"
 

@@ -112,7 +112,9 @@ def as_text(cells: Cells, columns: Sequence[Column], entrances: Sequence[Entranc
         block.append([text.rjust(width) for text in texts])
         used += width
     lines += _block(columns, block, label)
-    others = [(cell.entrance, cell.column, cell.error) for cell in cells.values() if cell is not None and cell.error]
+    others = [
+        (cell.entrance, cell.column, cell.error) for cell in cells.values() if cell is not None and cell.error
+    ]
     lines += [f"X of {entrance}, {column}: {error}" for entrance, column, error in others]
     return "\n".join(lines)
 

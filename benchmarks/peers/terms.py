@@ -16,7 +16,8 @@ BUDGET_TOKENS = 200
 BUDGET_NANOUSD = BUDGET_TOKENS * OUTPUT_NANOUSD
 AMPLE_NANOUSD = 10**9
 """A budget of 1 USD, where the question is what a guard counts and not where it stops."""
-TOKEN_DELAY_MS = 2
+TOKEN_DELAY_MS = 3
+"""Real models take 5 to 20; with less, a busy machine reads so late that several tokens are in flight."""
 CALLS_THAT_FIT = 5
 
 

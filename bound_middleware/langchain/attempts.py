@@ -223,7 +223,9 @@ class Attempts:
         text: str | None = None,
         result: Any = None,
     ) -> Flow[Billing]:
-        billing = yield from call.settle(how, meter.result(call.output_tokens), truncated=truncated, answers=answers, text=text)
+        billing = yield from call.settle(
+            how, meter.result(call.output_tokens), truncated=truncated, answers=answers, text=text
+        )
         strict = any(s.limits.strict_usage for s in self.sessions)
         if strict and how == "done" and billing.estimated:
             for session in self.sessions:

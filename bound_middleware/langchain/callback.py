@@ -248,12 +248,13 @@ class BoundCallback(BaseCallbackHandler):
 
         The middleware judges a call before it runs; what is begun again, or inside of it, is another run.
         """
-        judged, by = scope.judged_tool_call.get()
-        if judged is None or judged not in (run_id, kwargs.get("tool_call_id")):
-            by = ()
+        judged = scope.judged_tool_call.get()
+        if judged is None or judged.id not in (run_id, kwargs.get("tool_call_id")):
+            judged = scope.Judged(run_id, ())
+            scope.judged_tool_call.set(judged)
         name = (serialized or {}).get("name") or kwargs.get("name") or ""
-        todo = tuple(s for s in self._claim(metadata) if s not in by)
-        scope.judged_tool_call.set((run_id, (*by, *todo)))
+        todo = tuple(s for s in self._claim(metadata) if s not in judged.by)
+        judged.id, judged.by = run_id, (*judged.by, *todo)
         try:
             yield from charges.tool_call(todo, call_id=str(run_id), tool=name)
         except BoundExceeded as error:

@@ -122,6 +122,14 @@ def as_one_piece(message: Any) -> None:
             if block.get("type") == "tool_use" and block.get("id") in arguments:
                 block.pop("partial_json", None)
                 block["input"] = arguments[block["id"]]
+    only = message.content[0] if len(message.content) == 1 else None
+    if isinstance(only, dict) and only.keys() == {"type", "text"} and not _keeps_blocks(message):
+        message.content = only["text"]
+
+
+def _keeps_blocks(message: Any) -> bool:
+    """Whether the class answers in blocks even where there is one text: OpenAI's Responses API does."""
+    return bool(message.response_metadata.get("model_provider") == "openai")
 
 
 def without_tool_calls(message: AIMessage) -> AIMessage:

@@ -242,7 +242,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         refused = drive(self._judged(session, request.tool_call))
         if refused is not None:
             return refused
-        token = scope.judged_tool_call.set((request.tool_call["id"], (session,)))
+        token = scope.judged_tool_call.set(scope.Judged(request.tool_call["id"], (session,)))
         scope.enter(session)
         try:
             return handler(request)
@@ -257,7 +257,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         refused = await adrive(self._judged(session, request.tool_call))
         if refused is not None:
             return refused
-        token = scope.judged_tool_call.set((request.tool_call["id"], (session,)))
+        token = scope.judged_tool_call.set(scope.Judged(request.tool_call["id"], (session,)))
         scope.enter(session)
         try:
             return await handler(request)
@@ -279,13 +279,11 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
             return _error_message(call, refusal_text(call["name"], error.stop_reason))
         return None
 
-
-    def _stopped_inside(
-        self, session: BoundSession, call: Mapping[str, Any], error: BoundExceeded
-    ) -> ToolMessage:
-        """The answer to a call in which a bound stopped something. The stop of a session around ours goes on out."""
+    def _stopped_inside(self, session: BoundSession, call: Mapping[str, Any], error: BoundExceeded) -> ToolMessage:
+        """The answer to a call in which a bound stopped something; the stop of a session around ours goes on."""
         ours = error.session_id == session.session_id
-        if self._on_breach == "raise" if ours else any(s.session_id == error.session_id for s in scope.current()):
+        around = any(s.session_id == error.session_id for s in scope.current() if s is not session)
+        if around or (ours and self._on_breach == "raise"):
             raise bubbling(error)
         return _error_message(call, stopped_text(call["name"], error.stop_reason))
 

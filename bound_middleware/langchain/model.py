@@ -201,7 +201,7 @@ def _make(original: type[BaseChatModel]) -> type:
             )
     own = {m: f for m, f in _METHODS.items() if getattr(original, m) is not getattr(BaseChatModel, m, None)}
     seam = type("BoundSeam", (BoundSeam,), {"__module__": __name__, "_bound_original": original, **own})
-    space = {
+    space: dict[str, Any] = {
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,

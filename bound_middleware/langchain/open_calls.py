@@ -86,7 +86,7 @@ def abandon(run_id: Any) -> Flow[None]:
 
 
 def _gone(key: int) -> None:
-    """A run's id was dropped. This may happen in the middle of anything, so it takes no lock and settles elsewhere."""
+    """A run's id was dropped. This may happen in the middle of anything: take no lock, and settle elsewhere."""
     if key in _open:
         later(lambda: _left(key))
 

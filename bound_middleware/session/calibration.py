@@ -2,9 +2,10 @@
 
 A request that goes on with a conversation is billed what the one before was billed, and for what is new. So the
 estimate is the last bill plus the growth of the count; a provider whose bills hardly grow with the text (in two
-growths, less than half as fast) is estimated by the largest growth ratio seen. A new conversation is estimated by its count, plus the most that the first request of
-another was billed above its count (hidden prompts, tool preambles). Output that no cap on the wire holds is
-metered at the largest ratio of bill to plain count seen. Nothing goes below the largest ratio seen.
+growths, less than half as fast) is estimated by the largest growth ratio seen. A new conversation is estimated by
+its count, plus the most that the first request of another was billed above its count (hidden prompts, tool
+preambles). Output that no cap on the wire holds is metered at the largest ratio of bill to plain count seen.
+Nothing goes below the largest ratio seen.
 """
 
 from __future__ import annotations

@@ -32,11 +32,21 @@ class _Entry:
 
 
 _entered: ContextVar[tuple[BoundSession, ...]] = ContextVar("bound_sessions", default=())
-#: The tool call that a seam in this context has judged, by its id or its run's, and for whom; no other seam judges
-#: it again for them.
-judged_tool_call: ContextVar[tuple[Any, tuple[BoundSession, ...]]] = ContextVar(
-    "bound_judged_tool_call", default=(None, ())
-)
+
+
+class Judged:
+    """A tool call that a seam has judged, by its id or its run's, and for whom; no other seam judges it again.
+
+    One object for all copies of a context, so that a second attempt in another copy is not taken for the first.
+    """
+
+    __slots__ = ("by", "id")
+
+    def __init__(self, id: Any, by: tuple[BoundSession, ...]) -> None:
+        self.id, self.by = id, by
+
+
+judged_tool_call: ContextVar[Judged | None] = ContextVar("bound_judged_tool_call", default=None)
 _lock = threading.Lock()
 _live: dict[int, _Entry] = {}
 _known: weakref.WeakValueDictionary[str, BoundSession] = weakref.WeakValueDictionary()

@@ -251,9 +251,9 @@ class BoundSession:
             self.clock.now_ms(),
             call_id=call_id or (request.id if request else ""),
             agent=self.agent,
-            request=as_dict(request) if request else None,
-            facts=as_dict(facts) if facts else None,
-            verdict=as_dict(verdict) if verdict else None,
+            request=request,
+            facts=facts,
+            verdict=verdict,
             detail=detail,
         )
 

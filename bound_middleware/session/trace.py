@@ -9,7 +9,10 @@ from typing import Any
 
 from ..core.errors import SpecError
 from ..core.events import TraceEvent
+from ..core.gateway import Facts, Request, Verdict, as_dict
 
+#: An event before anybody looks at it: most are never read, and making their plain values takes longer than noting.
+_Noted = tuple[int, str, int, str, str, Request | None, Facts | None, Verdict | None, Mapping[str, Any] | None]
 Sink = Callable[[TraceEvent], object]
 
 #: How many events a session keeps in memory, besides the first, which holds its limits; sinks get all of them.
@@ -33,13 +36,14 @@ class Trace:
         self._writers: tuple[Sink, ...] = tuple(_writer(sink) for sink in self.sinks)
         self._lock = threading.RLock()
         self._seq = 0
-        self._first: tuple[TraceEvent, ...] = ()
-        self._events: deque[TraceEvent] = deque(maxlen=EVENTS_KEPT)
+        self._first: tuple[Any, ...] = ()
+        self._events: deque[_Noted | TraceEvent] = deque(maxlen=EVENTS_KEPT)
         self._unwritten: Exception | None = None
 
     @property
     def events(self) -> tuple[TraceEvent, ...]:
         with self._lock:
+            self._events = deque((self._event(noted) for noted in self._events), maxlen=EVENTS_KEPT)
             return (*self._first, *self._events)
 
     def record(
@@ -49,40 +53,48 @@ class Trace:
         *,
         call_id: str = "",
         agent: str = "",
-        request: Mapping[str, Any] | None = None,
-        facts: Mapping[str, Any] | None = None,
-        verdict: Mapping[str, Any] | None = None,
+        request: Request | None = None,
+        facts: Facts | None = None,
+        verdict: Verdict | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> None:
         """Append one event. Raises what a sink raises, as said above."""
         with self._lock:
-            event = TraceEvent(
-                seq=self._seq,
-                name=name,
-                at_ms=at_ms,
-                session_id=self._session_id,
-                fingerprint=self._fingerprint,
-                call_id=call_id,
-                agent=agent,
-                request=request or {},
-                facts=facts or {},
-                verdict=verdict or {},
-                detail=detail or {},
-                shadow=self._shadow,
-            )
+            noted: _Noted | TraceEvent = (self._seq, name, at_ms, call_id, agent, request, facts, verdict, detail)
+            if self._writers or not self._seq:
+                noted = self._event(noted)
             if self._seq:
-                self._events.append(event)
+                self._events.append(noted)
             else:
-                self._first = (event,)
+                self._first = (noted,)
             self._seq += 1
             for write in self._writers:
                 try:
-                    write(event)
+                    write(noted)  # type: ignore[arg-type]
                 except Exception as error:  # noqa: BLE001 - raised below, once every sink has the event
                     self._unwritten = self._unwritten or error
-            if self._unwritten is not None and (event.verdict or event.seq == 0):
+            if self._unwritten is not None and (verdict is not None or self._seq == 1):
                 unwritten, self._unwritten = self._unwritten, None
                 raise unwritten
+
+    def _event(self, noted: _Noted | TraceEvent) -> TraceEvent:
+        if isinstance(noted, TraceEvent):
+            return noted
+        seq, name, at_ms, call_id, agent, request, facts, verdict, detail = noted
+        return TraceEvent(
+            seq=seq,
+            name=name,
+            at_ms=at_ms,
+            session_id=self._session_id,
+            fingerprint=self._fingerprint,
+            call_id=call_id,
+            agent=agent,
+            request=as_dict(request) if request is not None else {},
+            facts=as_dict(facts) if facts is not None else {},
+            verdict=as_dict(verdict) if verdict is not None else {},
+            detail=detail or {},
+            shadow=self._shadow,
+        )
 
 
 def _writer(sink: Any) -> Sink:

@@ -139,7 +139,9 @@ def test_a_bracket_that_does_not_match_makes_partial_json_give_up(cut):
     whole = '{"path": "/srv/data", "n": [1]}'
     call = tool_call_chunk(name="rm", args=whole[:cut], id="c", index=0)
     poison = tool_call_chunk(name=None, args=POISON, id=None, index=0)
-    message = AIMessageChunk(content="", tool_call_chunks=[call]) + AIMessageChunk(content="", tool_call_chunks=[poison])
+    message = AIMessageChunk(content="", tool_call_chunks=[call]) + AIMessageChunk(
+        content="", tool_call_chunks=[poison]
+    )
     assert message.tool_calls == []
     assert len(message.invalid_tool_calls) == 1
 
@@ -214,5 +216,7 @@ def test_a_tool_start_names_the_call_that_it_answers():
         def on_tool_start(self, *args, **kwargs):
             seen.append(kwargs.get("tool_call_id"))
 
-    look.invoke({"type": "tool_call", "id": "c1", "name": "look", "args": {"query": "a"}}, {"callbacks": [Listens()]})
+    look.invoke(
+        {"type": "tool_call", "id": "c1", "name": "look", "args": {"query": "a"}}, {"callbacks": [Listens()]}
+    )
     assert seen == ["c1"]

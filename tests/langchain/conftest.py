@@ -39,7 +39,9 @@ CLIENTS: dict[str, Callable[[ProviderServer], Any]] = {
     "openai responses": lambda s: ChatOpenAI(
         model="gpt-4o", base_url=s.openai_url, api_key="none", use_responses_api=True
     ),
-    "anthropic": lambda s: ChatAnthropic(model="claude-sonnet-4-6", base_url=s.url, api_key="none", max_tokens=20_000),
+    "anthropic": lambda s: ChatAnthropic(
+        model="claude-sonnet-4-6", base_url=s.url, api_key="none", max_tokens=20_000
+    ),
 }
 
 

@@ -51,7 +51,7 @@ def test_two_failures_of_the_server_are_two_more_calls(server, client, run, sess
 
 def test_the_clients_own_number_of_retries_is_kept(server, client, run, session):
     server.fail_first(10, status=503)
-    with pytest.raises(Exception, match="503|verload|fail|rror"):
+    with pytest.raises(Exception, match=r"503|verload|fail|rror"):
         run(bound_model(client, session), "hello")
     assert_books_match(server, session, 3)
 
@@ -116,9 +116,7 @@ def test_a_refused_connection_owes_nothing_and_holds_nothing(run, session):
 
 def test_an_answer_that_never_comes_is_an_estimate(server, run, session):
     server.default(Reply(tokens=5, first_byte_delay_ms=3_000))
-    model = ChatOpenAI(
-        model="gpt-4o", base_url=server.openai_url, api_key="none", max_retries=0, timeout=0.15
-    )
+    model = ChatOpenAI(model="gpt-4o", base_url=server.openai_url, api_key="none", max_retries=0, timeout=0.15)
     with pytest.raises(openai.APITimeoutError):
         run(bound_model(model, session), "hello")
     used = session.usage
@@ -131,7 +129,7 @@ def test_an_answer_that_never_comes_is_an_estimate(server, run, session):
 def test_a_dropped_stream_is_charged_what_arrived_and_not_repeated(server, openai_client, prices):
     session = BoundSession(SPEC, prices=prices)
     server.default(Reply(tokens=40, drop_after_tokens=10))
-    with pytest.raises(Exception, match="(?i)peer|incomplete|connection|read"):
+    with pytest.raises(Exception, match=r"(?i)peer|incomplete|connection|read"):
         list(bound_model(openai_client, session).stream("hello"))
     used = session.usage
     server.wait_idle()

@@ -30,7 +30,9 @@ def comparable(message):
     metadata = {k: v for k, v in message.response_metadata.items() if k not in ("id", "created_at")}
     content = message.content
     if isinstance(content, list):
-        content = [{k: v for k, v in b.items() if k not in ("id", "call_id", "annotations", "status")} for b in content]
+        content = [
+            {k: v for k, v in b.items() if k not in ("id", "call_id", "annotations", "status")} for b in content
+        ]
     calls = [{k: v for k, v in call.items() if k != "id"} for call in message.tool_calls]
     return {
         "type": type(message),
@@ -46,10 +48,17 @@ def comparable(message):
 
 
 @pytest.mark.parametrize("spec", [ROOMY, {"bounds": {"iteration_limit": 9}}], ids=["streamed", "in one piece"])
-@pytest.mark.parametrize("reply", [Reply(text="one two three"), Reply(tool_calls=[("look", {"query": "a b"})])])
-def test_the_answer_is_the_unbounded_one(server, client, run, spec, reply):
+@pytest.mark.parametrize(
+    ("reply", "tools"),
+    [
+        (Reply(text="one two three"), []),
+        (Reply(text="one two three"), [look]),
+        (Reply(tool_calls=[("look", {"query": "a b"})]), [look]),
+    ],
+    ids=["text", "text with tools", "tool call"],
+)
+def test_the_answer_is_the_unbounded_one(server, client, run, spec, reply, tools):
     server.default(reply)
-    tools = [look] if reply.tool_calls else []
     plain = run(client.bind_tools(tools) if tools else client, "hello")
     bounded = bound_model(client, BoundSession(spec))
     answer = run(bounded.bind_tools(tools) if tools else bounded, "hello")
@@ -168,7 +177,9 @@ def test_two_copies_share_a_client_and_no_meter(server, openai_client):
     assert (first.usage.model_calls, second.usage.model_calls) == (2, 1)
 
 
-@pytest.mark.parametrize("copied", [copy.copy, lambda m: m.model_copy(), lambda m: m.model_copy(deep=True), copy.deepcopy])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, lambda m: m.model_copy(), lambda m: m.model_copy(deep=True), copy.deepcopy]
+)
 def test_a_copy_of_the_copy_has_the_same_budget(copied):
     session = BoundSession({"bounds": {"iteration_limit": 1}})
     model = copied(bound_model(ScriptedChatModel(["one", "two"]), session))
@@ -189,9 +200,10 @@ def test_settings_changed_on_the_copy_reach_the_provider(server, openai_client, 
 def test_a_pickled_scripted_model_keeps_its_seam():
     again = pickle.loads(pickle.dumps(bound_model(OnlyGenerates())))
     session = BoundSession({"bounds": {"iteration_limit": 1}})
-    with pytest.raises(BoundExceeded), session:
+    with session:
         again.invoke("hello")
-        again.invoke("hello")
+        with pytest.raises(BoundExceeded):
+            again.invoke("hello")
     assert session.usage.model_calls == 1
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
-from decimal import Decimal
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 
 import pytest
 from langchain.chat_models import init_chat_model

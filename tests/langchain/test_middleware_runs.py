@@ -214,7 +214,9 @@ def test_a_breach_is_raised_where_that_is_wanted(search, run):
 
 
 def test_the_channel_can_be_named(search, run):
-    agent = create_agent(ScriptedChatModel(["done"]), [search], middleware=[BoundMiddleware(limit(1), key="budget")])
+    agent = create_agent(
+        ScriptedChatModel(["done"]), [search], middleware=[BoundMiddleware(limit(1), key="budget")]
+    )
     result = run(agent, ASK)
     assert result["budget"]["outcome"]["status"] == "completed"
     assert "bound" not in result
@@ -240,7 +242,9 @@ def test_counting_by_thread_needs_a_ledger_that_lasts_and_a_thread(search, run, 
         BoundMiddleware(limit(2), scope="thread")
     with SqliteLedger(tmp_path / "ledger.db") as ledger:
         agent = create_agent(
-            ScriptedChatModel(["one"]), [search], middleware=[BoundMiddleware(limit(2), scope="thread", ledger=ledger)]
+            ScriptedChatModel(["one"]),
+            [search],
+            middleware=[BoundMiddleware(limit(2), scope="thread", ledger=ledger)],
         )
         with pytest.raises(SpecError, match="thread_id"):
             run(agent, ASK)
@@ -281,7 +285,9 @@ def test_the_model_of_a_summary_is_bounded_by_the_same_session(search, run, orde
     model = endless()
     summary = ScriptedChatModel(["a summary"], cycle=True, strict=False)
     session = BoundSession(limit(6))
-    around = SummarizationMiddleware(model=bound_model(summary, session), trigger=("messages", 4), keep=("messages", 2))
+    around = SummarizationMiddleware(
+        model=bound_model(summary, session), trigger=("messages", 4), keep=("messages", 2)
+    )
     bound = BoundMiddleware(session=session)
     agent = create_agent(model, [search], middleware=[bound, around] if order == "bound first" else [around, bound])
     try:

@@ -94,7 +94,13 @@ def test_exactly_five_of_twenty_are_paid_under_an_ambient_session(way, server, o
 
 def test_five_calls_run_at_once_where_their_size_is_declared(server, openai_client, prices):
     server.default(Reply(tokens=100, token_delay_ms=1))
-    spec = {"bounds": {"iteration_limit": 5, "cost_budget": {"total_usd": "0.0051"}, "token_budget": {"output_per_call_max": 100}}}
+    spec = {
+        "bounds": {
+            "iteration_limit": 5,
+            "cost_budget": {"total_usd": "0.0051"},
+            "token_budget": {"output_per_call_max": 100},
+        }
+    }
     session = BoundSession(spec, prices=prices)
     by_threads(bound_model(openai_client, session))
     server.wait_idle()

@@ -99,7 +99,9 @@ def test_no_ledger_method_of_an_agent_runs_on_the_thread_of_the_loop():
 def test_a_refusal_and_a_cut_are_not_logged_as_errors(run, seams, name, caplog):
     spec = {"bounds": {"iteration_limit": 1, "token_budget": {"total": 9_000, "output_per_call_max": 5}}}
     session = BoundSession(spec)
-    model = ScriptedChatModel(["one two three four five six seven eight nine ten"], cycle=True, ignores_max_tokens=True)
+    model = ScriptedChatModel(
+        ["one two three four five six seven eight nine ten"], cycle=True, ignores_max_tokens=True
+    )
 
     def twice(m, config=None):
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Attribution: nested sessions count once each, unattributed calls are counted or refused, a default catches all."""
+"""Nested sessions count once each, unattributed calls are counted or refused, a default catches all."""
 
 import asyncio
 import threading
@@ -83,7 +83,8 @@ def test_tools_of_an_agent_inside_a_tool_are_judged_too(run):
         return "done"
 
     inner = create_agent(
-        ScriptedChatModel([ScriptedChatModel.reply(tool_calls=[("forbidden", {})]), "fine"], strict=False), [forbidden]
+        ScriptedChatModel([ScriptedChatModel.reply(tool_calls=[("forbidden", {})]), "fine"], strict=False),
+        [forbidden],
     )
 
     @tool
@@ -93,7 +94,9 @@ def test_tools_of_an_agent_inside_a_tool_are_judged_too(run):
 
     spec = {"bounds": {"iteration_limit": 9, "action_surface": {"allowed": ["delegate"]}}}
     model = ScriptedChatModel([ScriptedChatModel.reply(tool_calls=[("delegate", {"task": "x"})]), "done"])
-    result = run(create_agent(model, [delegate], middleware=[BoundMiddleware(spec)]), {"messages": [("user", "go")]})
+    result = run(
+        create_agent(model, [delegate], middleware=[BoundMiddleware(spec)]), {"messages": [("user", "go")]}
+    )
     assert ran == []
     assert result["messages"][-1].text == "done"
     assert result["messages"][-2].status == "error"
