@@ -26,9 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,9 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.columns = ",".join(SMOKE)
     columns = chosen(options.columns, COLUMNS, "column", parser)
 
-    logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.CRITICAL)
     if any(entrance in others for entrance in entrances):
-        warnings.simplefilter("ignore")
+        published.quiet()
     cells = measured(columns, entrances)
     ours = [entrance for entrance in entrances if entrance in OURS]
     found = table.findings(cells, columns, ours)

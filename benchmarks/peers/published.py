@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -26,7 +27,7 @@ from langchain.agents.middleware import ModelCallLimitMiddleware
 from langchain.agents.middleware.model_call_limit import ModelCallLimitExceededError
 
 from .entrances import Guard
-from .terms import CALLS_THAT_FIT, Entrance, Figure, Terms, Trial
+from .terms import BUDGET_TOKENS, CALLS_THAT_FIT, Entrance, Figure, Terms, Trial
 
 
 class ModelCallLimit(Guard):
@@ -41,7 +42,7 @@ class FloeGuard(Guard):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         floe = import_module("floe_guard")
-        self.stops = (floe.BudgetExceeded,)
+        self.stops = (import_module("floe_guard.errors").FloeGuardError,)
         shared: dict[str, Any] = {}
         if terms.store:
             store = import_module("floe_guard.store").SqliteStore(str(terms.store))
@@ -102,7 +103,11 @@ class Runbound(Guard):
 
 
 class Cendor(Guard):
-    """Bounds the provider's client below LangChain. Its tokenizer gets its vocabulary here and fetches none."""
+    """Bounds the provider's client below LangChain.
+
+    Its tokenizer gets its vocabulary here and fetches none. What it reserves for an answer is what most answers
+    here have; with its default, larger than the budget, it would refuse every call.
+    """
 
     mode = "break"
 
@@ -111,7 +116,9 @@ class Cendor(Guard):
         _vocabulary_at_hand()
         self.package = import_module("cendor.tokenguard")
         self.stops = (self.package.BudgetExceeded,)
-        self.budget = self.package.budget(usd=terms.usd, on_exceed=self.mode)
+        self.budget = self.package.budget(
+            usd=terms.usd, on_exceed=self.mode, output_reserve=BUDGET_TOKENS // CALLS_THAT_FIT
+        )
 
     def model(self, model: Any) -> Any:
         instrument = import_module("cendor.core").instrument
@@ -162,6 +169,12 @@ def importable() -> tuple[Entrance, ...]:
             import_module(module)
         except ImportError:
             continue
-        logging.getLogger(module.partition(".")[0]).setLevel(logging.CRITICAL)
         found.append(entrance)
     return tuple(found)
+
+
+def quiet() -> None:
+    """Leaves out what peers, and LangChain about their stops, write to the error stream."""
+    for name in ("langchain_core.callbacks.manager", "floe_guard", "agentguard", "runbound", "cendor"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.simplefilter("ignore")

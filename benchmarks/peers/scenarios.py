@@ -272,11 +272,11 @@ def cache_hit(bench: Bench) -> None:
 
 
 def restart(bench: Bench) -> None:
-    """Half of the lives in this process, half in one that knows the store and the checkpoints only."""
-    bench.server.default(reply(0.2, look=0, name="ask_person"))
+    """One life in this process, the others in one that knows the store and the checkpoints only."""
+    bench.server.script(reply(0.2, look=n, name="ask_person") for n in range(lives.STEPS * lives.LIVES))
     given = (bench.entrance.name, bench.guard.terms, bench.server.openai_url)
-    here = lives.live(*given, lives.Saved())
-    there = bench.pool().submit(lives.live, *given, here).result()
+    here = lives.live(*given, lives.Saved(), lives.LIVES_HERE)
+    there = bench.pool().submit(lives.live, *given, here, lives.LIVES_THERE).result()
     bench.trial.told, bench.trial.figure = there.told, there.figure
 
 

@@ -191,7 +191,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         session = drive(self._of(request.state))
-        stopped = self._already_stopped(session)
+        stopped = drive(self._already_stopped(session))
         if stopped is not None:
             return stopped
         scope.enter(session)
@@ -204,7 +204,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         session = await adrive(self._of(request.state))
-        stopped = self._already_stopped(session)
+        stopped = await adrive(self._already_stopped(session))
         if stopped is not None:
             return stopped
         scope.enter(session)
@@ -221,12 +221,13 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         offered = [t for t in request.tools or () if session.limits.tier(_tool_name(t) or "") != "refuse"]
         return request.override(model=_copy_of(request.model), tools=offered)
 
-    def _already_stopped(self, session: BoundSession) -> Any:
+    def _already_stopped(self, session: BoundSession) -> Flow[AIMessage | None]:
         """A run that a bound has stopped makes no further call, whoever swallowed the stop."""
         reason = session.ending.run_stopped
         if reason is None:
             return None
-        return self._ended(session, BoundExceeded(reason, session_id=session.session_id, outcome=session.outcome))
+        outcome = yield Op(lambda: session.outcome, session.ledger.blocking)
+        return self._ended(session, BoundExceeded(reason, session_id=session.session_id, outcome=outcome))
 
     def _ended(self, session: BoundSession, error: BoundExceeded) -> AIMessage:
         if self._on_breach == "raise" or error.session_id not in (None, session.session_id):

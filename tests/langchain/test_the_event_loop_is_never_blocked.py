@@ -73,7 +73,11 @@ def test_no_ledger_method_runs_on_the_thread_of_the_loop(api, name):
     assert session.usage.model_calls == 1
 
 
-def test_no_ledger_method_of_an_agent_runs_on_the_thread_of_the_loop():
+BY_TOOLS = {"bounds": {"iteration_limit": {"max": 1, "unit": "tool_call"}}}
+
+
+@pytest.mark.parametrize(("spec", "calls"), [(SPEC, 2), (BY_TOOLS, 2)], ids=["model calls", "tool calls"])
+def test_no_ledger_method_of_an_agent_runs_on_the_thread_of_the_loop(spec, calls):
     @tool
     async def look(query: str) -> str:
         """Looks."""
@@ -81,7 +85,7 @@ def test_no_ledger_method_of_an_agent_runs_on_the_thread_of_the_loop():
 
     ledger = RecordingLedger()
     model = ScriptedChatModel([ScriptedChatModel.reply(tool_calls=[("look", {"query": "x"})])], cycle=True)
-    agent = create_agent(model, [look], middleware=[BoundMiddleware(SPEC, ledger=ledger)])
+    agent = create_agent(model, [look], middleware=[BoundMiddleware(spec, ledger=ledger)])
 
     async def go():
         ledger.threads.clear()
@@ -92,7 +96,7 @@ def test_no_ledger_method_of_an_agent_runs_on_the_thread_of_the_loop():
     blocked, result = asyncio.run(go())
     assert blocked == []
     assert result["bound"]["outcome"]["stop_reason"] == "iteration_limit"
-    assert model.call_count == 2
+    assert model.call_count == calls
 
 
 @pytest.mark.parametrize("name", ["ambient", "callback", "bound_model"])
