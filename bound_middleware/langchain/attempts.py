@@ -224,7 +224,7 @@ class Attempts:
         result: Any = None,
     ) -> Flow[Billing]:
         billing = yield from call.settle(
-            how, meter.result(call.output_tokens), truncated=truncated, answers=answers, text=text
+            how, meter.result(call.received), truncated=truncated, answers=answers, text=text
         )
         strict = any(s.limits.strict_usage for s in self.sessions)
         if strict and how == "done" and billing.estimated:
@@ -242,7 +242,7 @@ class Attempts:
         late = call.is_late() if isinstance(error, Exception) else None
         sent = "unknown" if not isinstance(error, Exception) else providers.was_sent(error)
         how: How = {"not_sent": "not_sent", "answered": "answered_error"}.get(sent, "aborted")  # type: ignore[assignment]
-        reading = meter.result(call.output_tokens) if meter is not None else None
+        reading = meter.result(call.received) if meter is not None else None
         reading = reading or (providers.usage_in_error(error) if isinstance(error, Exception) else None)
         if late:
             call.cut(late)

@@ -135,7 +135,7 @@ class BoundCallback(BaseCallbackHandler):
         text = token if isinstance(token, str) else ""
         if message is not None:
             text = output_text(message)
-            first_text = opened.call.output_tokens == 0 and bool(text)
+            first_text = not opened.call.has_output and bool(text)
             if message.usage_metadata is not None or first_text or tells(message.response_metadata):
                 opened.meter.add(message, chunk.generation_info)
         self._took(opened, "chunk", text)
@@ -189,7 +189,7 @@ class BoundCallback(BaseCallbackHandler):
             fresh.add(message, info)
             answers = answers and not message.tool_calls
             truncated = truncated or providers.stop_reason(message, info).kind == "truncated"
-        reading = meter.result(call.output_tokens) or fresh.result()
+        reading = meter.result(call.received) or fresh.result()
         hit = fresh.result()
         if hit is not None and hit.cached_hit:
             yield from call.settle("not_sent")
@@ -220,7 +220,7 @@ class BoundCallback(BaseCallbackHandler):
         opened = open_calls.take(run_id, self)
         if opened is None:
             return
-        call, reading = opened.call, opened.meter.result(opened.call.output_tokens)
+        call, reading = opened.call, opened.meter.result(opened.call.received)
         if call.stopped_by is not None:
             yield close_streams(error)
             yield from call.settle("cut", reading)

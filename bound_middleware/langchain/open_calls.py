@@ -96,4 +96,4 @@ def _left(key: int) -> None:
         calls = _open.pop(key, [])
     for opened in calls:
         call = opened.call
-        drive(call.settle("aborted", opened.meter.result(call.output_tokens)))
+        drive(call.settle("aborted", opened.meter.result(call.received)))

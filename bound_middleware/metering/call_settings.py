@@ -9,7 +9,13 @@ from .output_caps import CAP_ALIASES, CAP_FIELDS
 
 #: Test doubles of langchain-core whose streams leave out tool calls or usage, so that a stream is no substitute.
 _UNFAITHFUL_STREAMS: Final = frozenset(
-    {"GenericFakeChatModel", "FakeListChatModel", "FakeMessagesListChatModel", "ParrotFakeChatModel", "FakeChatModel"}
+    {
+        "GenericFakeChatModel",
+        "FakeListChatModel",
+        "FakeMessagesListChatModel",
+        "ParrotFakeChatModel",
+        "FakeChatModel",
+    }
 )
 #: Classes whose ``timeout`` argument of a call is honoured, for each read from the connection.
 _TIMEOUT_ARGUMENT: Final = frozenset({"BaseChatOpenAI", "ChatOpenAI", "ChatAnthropic", "ChatGroq"})
@@ -57,7 +63,9 @@ def with_timeout(model: Any, kwargs: dict[str, Any], timeout_s: float) -> dict[s
     """
     if not any(base.__name__ in _TIMEOUT_ARGUMENT for base in type(model).__mro__):
         return kwargs
-    own = kwargs.get("timeout", getattr(model, "request_timeout", None) or getattr(model, "default_request_timeout", None))
+    own = kwargs.get(
+        "timeout", getattr(model, "request_timeout", None) or getattr(model, "default_request_timeout", None)
+    )
     if own is not None and (not isinstance(own, (int, float)) or own <= timeout_s):
         return kwargs
     return {**kwargs, "timeout": max(timeout_s, 0.001)}

@@ -21,7 +21,7 @@ The rules, on the reports that are not empty, in order:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -86,11 +86,11 @@ class UsageMeter:
         report.snapshot = not type(message).__name__.endswith("Chunk")
         self._take(report)
 
-    def result(self, received_tokens: int | None = None) -> UsageReading | None:
+    def result(self, received_tokens: Callable[[], int] | None = None) -> UsageReading | None:
         """What the call used, or ``None`` when the provider reported nothing at all.
 
         Args:
-            received_tokens: the caller's own count of the output, where it has one; it settles what is ambiguous.
+            received_tokens: the caller's own count of the output, asked for only to settle what is ambiguous.
         """
         if not self._reports:
             return None
@@ -126,7 +126,7 @@ def _usage_in(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return metadata if "eval_count" in metadata or "prompt_eval_count" in metadata else None
 
 
-def _combined(reports: list[Report], received_tokens: int | None) -> Report:
+def _combined(reports: list[Report], received_tokens: Callable[[], int] | None) -> Report:
     notes = list(dict.fromkeys(note for report in reports for note in report.notes))
     told = [report for report in reports if not report.empty]
     if not told:
@@ -153,7 +153,13 @@ def _is_summary(told: list[Report]) -> bool:
     return last.output == sum(report.output or 0 for report in told[:-1])
 
 
-def _with_repeated_prompt(told: list[Report], notes: list[str], received_tokens: int | None) -> Report:
+def _is_nearer(received: int, one: int, other: int) -> bool:
+    return received > 0 and received - one < other - received
+
+
+def _with_repeated_prompt(
+    told: list[Report], notes: list[str], received_tokens: Callable[[], int] | None
+) -> Report:
     prompts = [report.input for report in told if report.input]
     if any(later < earlier for earlier, later in pairwise(prompts)):
         notes.append("the prompt shrinks from report to report: the largest counts")
@@ -177,7 +183,7 @@ def _with_repeated_prompt(told: list[Report], notes: list[str], received_tokens:
         if not seen or outputs[0] != 1:
             notes.append("equal counts repeat: increments or running totals")
         total = outputs[0] * len(with_text)
-        if outputs[0] > 1 and received_tokens and received_tokens - outputs[0] < total - received_tokens:
+        if outputs[0] > 1 and received_tokens is not None and _is_nearer(received_tokens(), outputs[0], total):
             return _largest(told, notes)
         return _largest(told, notes, output=total, added=with_text)
     if all(text is False for step, text in steps if step == 0):

@@ -52,6 +52,15 @@ class ModelCall:
         """What has arrived so far."""
         return 0 if self._meter is None else self._meter.tokens
 
+    @property
+    def has_output(self) -> bool:
+        """Whether anything has arrived."""
+        return self._meter is not None and self._meter.any
+
+    def received(self) -> int:
+        """``output_tokens``, for who may not need to know."""
+        return self.output_tokens
+
     def admit(self) -> Flow[None]:
         """Hold room for the call in every session; see ``admission.admit``. Raises ``BoundExceeded``."""
         parts = yield from admit(self.sessions, self.request)
@@ -99,7 +108,7 @@ class ModelCall:
         """
         meter = self._meter
         assert meter is not None, "the call is not admitted"
-        if text and meter.take(text) > (self.output_cap_tokens or 0) and self.output_cap_tokens is not None:
+        if text and meter.passes(text, self.output_cap_tokens):
             return self.cap_reason or "token_budget"
         return meter.late(self.time_reason, heard=True) if meter.timed else None
 
@@ -196,9 +205,11 @@ class ModelCall:
             for part in self.parts:
                 part.session.record("model_call_settled", call_id=self.request.call_id, detail={"how": how})
             return NOTHING
-        received = self.output_tokens
-        if text is not None and received == 0:
-            received = self.request.counter.count(text)
+
+        def received() -> int:
+            streamed = self._meter is not None and self._meter.any
+            return self.output_tokens if streamed or text is None else self.request.counter.count(text)
+
         billing = NOTHING
         problem: BaseException | None = None
         for part in self.parts:
@@ -209,7 +220,7 @@ class ModelCall:
                 problem = problem or error
         if problem is not None:
             raise problem
-        if billing.estimated is False and how == "done" and self._meter is not None:
+        if not (billing.estimated or self.request.counter.exact) and how == "done" and self._meter is not None:
             shown = billing.usage.output_tokens - billing.usage.reasoning_tokens
             self.sessions[-1].calibration.learn_output(self.request.model, self._meter.plain_tokens, shown)
         if how in ("done", "cut"):

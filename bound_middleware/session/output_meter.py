@@ -10,6 +10,8 @@ from .clock import Clock
 if TYPE_CHECKING:
     from ..metering.tokens import StreamCounter, TokenCounter
 
+#: A piece can re-cut the end of the text before it, and so add a few tokens more than it has bytes.
+RECUT_TOKENS = 32
 #: No tokenizer that was measured makes less than 0.86 tokens of one of o200k_base (Gemini on Japanese).
 LEAST_PERMILLE = 850
 
@@ -25,8 +27,12 @@ class OutputMeter:
     """
 
     __slots__ = (
+        "_at_most",
         "_clock",
+        "_counted",
         "_heard_ms",
+        "_pending",
+        "_per_byte",
         "_pieces",
         "_plain",
         "_ratio",
@@ -34,7 +40,7 @@ class OutputMeter:
         "_stream",
         "idle_ms",
         "time_ms",
-        "tokens",
+        "timed",
     )
 
     def __init__(
@@ -60,33 +66,54 @@ class OutputMeter:
                 self._plain = tokenizer.stream()
         self._stream: StreamCounter = counter.stream()
         self._clock, self.time_ms, self.idle_ms = clock, time_ms, idle_ms
-        self._pieces = 0
-        self.tokens = 0
+        self.timed = time_ms is not None or idle_ms is not None
+        self._pending: list[str] = []
+        self._pieces = self._counted = 0
+        self._at_most = RECUT_TOKENS
+        self._per_byte = 1 if counter.exact else -(-max(self._ratio, counter.ratio_permille) // PERMILLE) + 1
         self._started_ms = self._heard_ms = clock.now_ms()
+
+    def passes(self, text: str, cap_tokens: int | None) -> bool:
+        """Take in a piece; whether the output is over the cap now.
+
+        A piece with more than spaces is at least one token, since providers send no less. No token is shorter than
+        a byte, so the text is only counted when it could have reached the cap.
+        """
+        self._pending.append(text)
+        if not text.isspace():
+            self._pieces += 1
+        if cap_tokens is None:
+            return False
+        self._at_most += (len(text) if text.isascii() else 4 * len(text)) * self._per_byte
+        return (self._at_most > cap_tokens or self._pieces > cap_tokens) and self.tokens > cap_tokens
+
+    @property
+    def tokens(self) -> int:
+        """The tokens so far."""
+        self._count()
+        return max(self._counted, self._pieces)
 
     @property
     def plain_tokens(self) -> int:
         """The tokenizer's own count so far."""
+        self._count()
         return (self._plain or self._stream).tokens
 
-    def take(self, text: str) -> int:
-        """Count a piece; the tokens so far.
+    @property
+    def any(self) -> bool:
+        """Whether anything has arrived."""
+        return bool(self._pending) or self._counted > 0
 
-        A piece with more than spaces is at least one token, since providers send no less.
-        """
+    def _count(self) -> None:
+        if not self._pending:
+            return
+        text = "".join(self._pending)
+        self._pending.clear()
         counted = self._stream.add(text)
         if self._plain is not None:
             self._plain.add(text)
-        if self._ratio != PERMILLE:
-            counted = -(-counted * self._ratio // PERMILLE)
-        if not text.isspace():
-            self._pieces += 1
-        self.tokens = counted if counted > self._pieces else self._pieces
-        return self.tokens
-
-    @property
-    def timed(self) -> bool:
-        return self.time_ms is not None or self.idle_ms is not None
+        self._counted = -(-counted * self._ratio // PERMILLE)
+        self._at_most = self._counted + RECUT_TOKENS * self._per_byte
 
     def late(self, reason: str | None, *, heard: bool) -> str | None:
         """The bound on time that is over: ``reason`` for the whole call, ``idle`` between pieces."""

@@ -7,6 +7,7 @@ unless it says otherwise; one that nobody answered may have been billed, and is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,19 +33,21 @@ class Billing:
     estimated: bool
 
 
-def billed(how: How, reading: UsageReading | None, input_tokens: int, received_tokens: int) -> Billing:
+def billed(
+    how: How, reading: UsageReading | None, input_tokens: int, received_tokens: Callable[[], int]
+) -> Billing:
     """What a call settles for, by the table at the top."""
     if how == "answered_error" and reading is None:
         return Billing(usage=Usage(), estimated=False)
     if reading is None:
-        return Billing(usage=Usage(input_tokens=input_tokens, output_tokens=received_tokens), estimated=True)
+        return Billing(usage=Usage(input_tokens=input_tokens, output_tokens=received_tokens()), estimated=True)
     told = reading.usage
     if reading.complete and how in ("done", "answered_error"):
         return Billing(usage=told, estimated=reading.estimated)
     usage = replace(
         told,
         input_tokens=told.input_tokens or input_tokens,
-        output_tokens=max(told.output_tokens, received_tokens),
+        output_tokens=max(told.output_tokens, received_tokens()),
     )
     return Billing(usage=usage, estimated=True)
 
