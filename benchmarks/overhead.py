@@ -3,9 +3,9 @@
     uv run python benchmarks/overhead.py            # the whole, about two minutes
     uv run python benchmarks/overhead.py --smoke    # a quick run of the same code
 
-The provider is a server in a process of its own, so that only the client's CPU counts. An ``invoke`` that is bounded
-in tokens, money or time is streamed underneath, so that it can be cut; beside an unbounded ``invoke`` it pays for
-that, and the last line shows how much.
+The provider is a server in a process of its own, so that only the client's CPU counts. An ``invoke`` that is
+bounded in tokens, money or time is streamed underneath, so that it can be cut; beside an unbounded ``invoke`` it
+pays for that, and the last line shows how much.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ import os
 import time
 from collections.abc import Callable
 from typing import Any
-
-for _name in list(os.environ):
-    if _name.lower().endswith("_proxy") or _name.startswith(("LANGSMITH_", "LANGCHAIN_")):
-        del os.environ[_name]
 
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
@@ -115,7 +111,9 @@ def stream_rows(server: ProviderServer, repeats: int, chunks: int) -> list[dict[
          "ambient": under_ambient},
         repeats,
     )  # fmt: skip
-    ambient_row = row(f"stream of {chunks} chunks, ambient", {**times, "bounded": times["ambient"]}, "chunk", chunks)
+    ambient_row = row(
+        f"stream of {chunks} chunks, ambient", {**times, "bounded": times["ambient"]}, "chunk", chunks
+    )
     return [row(f"stream of {chunks} chunks, bound_model", times, "chunk", chunks), ambient_row]
 
 
@@ -126,8 +124,14 @@ def agent_row(server: ProviderServer, repeats: int, rounds: int, tokens: int, de
 
     def run(agent: Any) -> Callable[[], None]:
         def go() -> None:
-            replies = [Reply(tokens=tokens, token_delay_ms=delay_ms, input_tokens=100, tool_calls=[("look", {"query": "x"})])]
-            server.script([*replies * (rounds - 1), Reply(tokens=tokens, token_delay_ms=delay_ms, input_tokens=100)])
+            replies = [
+                Reply(
+                    tokens=tokens, token_delay_ms=delay_ms, input_tokens=100, tool_calls=[("look", {"query": "x"})]
+                )
+            ]
+            server.script(
+                [*replies * (rounds - 1), Reply(tokens=tokens, token_delay_ms=delay_ms, input_tokens=100)]
+            )
             for _ in agent.stream({"messages": "go"}, stream_mode="messages"):
                 pass
 
@@ -169,20 +173,22 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a quick run of the same code")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith(("LANGSMITH_", "LANGCHAIN_")):
+            del os.environ[name]
     repeats = 2 if options.smoke else 7
     rows = seam_rows(repeats, 20 if options.smoke else 300, 1_000)
     with ProviderServer.in_subprocess() as server:
         rows += stream_rows(server, repeats, 1_000)
-        rows.append(
-            agent_row(server, 1, 3, 20, 1) if options.smoke else agent_row(server, 3, 20, 200, 5)
-        )
+        rows.append(agent_row(server, 1, 3, 20, 1) if options.smoke else agent_row(server, 3, 20, 200, 5))
         rows.append(invoke_row(server, repeats, 200))
     if options.json:
         print(json.dumps(rows, indent=2))
         return
     print(f"{'':58} {'plain ms':>9} {'bounded ms':>11} {'ratio':>6} {'added':>16}")
     for r in rows:
-        print(f"{r['what']:58} {r['plain_ms']:9.2f} {r['bounded_ms']:11.2f} {r['ratio']:6.3f} {r['added_us']:8.1f} µs/{r['per']}")
+        figures = f"{r['plain_ms']:9.2f} {r['bounded_ms']:11.2f} {r['ratio']:6.3f}"
+        print(f"{r['what']:58} {figures} {r['added_us']:8.1f} µs/{r['per']}")
 
 
 if __name__ == "__main__":

@@ -293,7 +293,11 @@ def test_nonsense_is_ignored_and_flagged(value: Any) -> None:
     assert detail.complete
 
 
-@pytest.mark.parametrize("raw", [None, {}, [], "usage", 3, {"anything": 1}, {"usage": None}, object], ids=lambda raw: type(raw).__name__ + str(raw)[:12])
+@pytest.mark.parametrize(
+    "raw",
+    [None, {}, [], "usage", 3, {"anything": 1}, {"usage": None}, object],
+    ids=lambda raw: type(raw).__name__ + str(raw)[:12],
+)
 def test_what_is_no_usage_is_an_incomplete_reading_of_nothing(raw: Any) -> None:
     reading = normalise(raw)
     assert reading.usage == Usage()
