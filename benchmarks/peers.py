@@ -18,8 +18,9 @@ what the server counted, under a budget that is never reached.
 
 Of our own entrances every cell must be within the budget, but for what the README says of each (one chunk, and one
 token in flight, where no cap is on the wire or the server ignores it), must use 80 % of it where calls fit, and
-must not end as if all were well; no figure may be wrong without saying so. Exit code 0: all of it holds; 3: the
-cells that do not are listed; 2: bad arguments.
+must not end as if all were well; no figure may be wrong without saying so. A cell that does not hold is measured
+again, twice at most; if it holds then, what it was before is printed below the table. Exit code 0: all of it holds;
+3: the cells that do not are listed; 2: bad arguments.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from peers.terms import BUDGET_NANOUSD, TOKEN_DELAY_MS, Column, Entrance
 
 from bound_middleware.testing import ProviderServer
 
+MEASURED_AGAIN = 2
+"""A machine that stands still for 20 ms reads seven tokens late. A fault is there every time."""
 SMOKE = ("single-invoke", "loop", "failed")
 
 
@@ -51,19 +54,26 @@ def chosen(given: str | None, known: Sequence[Any], what: str, parser: argparse.
     return [item for item in known if item.name in names]
 
 
-def measured(columns: Sequence[Column], entrances: Sequence[Entrance]) -> table.Cells:
-    """All cells, one after the other."""
+def measured(columns: Sequence[Column], entrances: Sequence[Entrance]) -> tuple[table.Cells, list[str]]:
+    """All cells, one after the other, and what those of ours said that were measured again."""
     cells: table.Cells = {}
+    again: list[str] = []
     with ProviderServer.in_subprocess() as server:
         runner = Runner(server)
         try:
             for column in columns:
                 print(f"{column.name} ...", file=sys.stderr, flush=True)
                 for entrance in entrances:
-                    cells[entrance.name, column.name] = runner.cell(column, entrance)
+                    cell = runner.cell(column, entrance)
+                    for _ in range(MEASURED_AGAIN if entrance in OURS else 0):
+                        if cell is None or not (why := table.faults(cell, column, entrance)):
+                            break
+                        again.append(f"{entrance.name} / {column.name}: {cell.text()}: {'; '.join(why)}")
+                        cell = runner.cell(column, entrance)
+                    cells[entrance.name, column.name] = cell
         finally:
             runner.close()
-    return cells
+    return cells, again
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,20 +94,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if any(entrance in others for entrance in entrances):
         published.quiet()
-    cells = measured(columns, entrances)
+    cells, again = measured(columns, entrances)
     ours = [entrance for entrance in entrances if entrance in OURS]
     found = table.findings(cells, columns, ours)
+    lasting = tuple(f"{finding.entrance} / {finding.column}:" for finding in found)
+    again = [line for line in again if not line.startswith(lasting)]
     if options.json:
         plain = {
             "budget_usd": BUDGET_NANOUSD / 10**9,
             "token_delay_ms": TOKEN_DELAY_MS,
             "cells": [cell.as_dict() for cell in cells.values() if cell is not None],
             "does_not_hold": [str(finding) for finding in found],
+            "measured_again": again,
         }
         print(json.dumps(plain, indent=2))
     else:
         print((table.as_markdown if options.markdown else table.as_text)(cells, columns, entrances))
         print("\n" + "\n".join(table.checks(cells, columns, ours)))
+        if again:
+            print("\nmeasured again, after:\n" + "\n".join(f"    {line}" for line in again))
     return 3 if found else 0
 
 

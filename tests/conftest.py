@@ -18,3 +18,4 @@ def _no_session_is_left_live():
 
     assert scope.live() == ()
     assert scope.default() is None
+    assert scope.possible() == ()

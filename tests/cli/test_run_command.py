@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bound_middleware import BoundExceeded, install
+from bound_middleware import BoundExceeded
 from bound_middleware.cli import main, programs, targets
 from bound_middleware.core.events import event_from, replay, verify
+from bound_middleware.session import scope
 from bound_middleware.testing import ProviderServer, Reply
 
 CLIENT = """
@@ -89,7 +90,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     modules = set(sys.modules)
     yield tmp_path
-    install(None)
+    scope.surround(None)
     for name in set(sys.modules) - modules:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in sys.modules[name].__file__:
             del sys.modules[name]
