@@ -83,7 +83,8 @@ def test_a_cost_equals_the_package_s_own_up_to_the_rounding(name: Name, call: di
     if "cache_write_1h_mtok" not in priced:
         call = {**call, "cache_write_1h_tokens": 0}
     exact = theirs(seller, model, call)
-    assert 0 <= rate.cost_nanousd(Usage(**call)) - exact <= 1
+    # A price per million that is no whole nano-dollar is rounded up, and so is the cost.
+    assert 0 <= rate.cost_nanousd(Usage(**call)) - exact < 2
 
 
 @settings(max_examples=400, deadline=None)
