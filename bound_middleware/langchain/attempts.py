@@ -67,6 +67,7 @@ class Attempts:
         return (
             needed
             and providers.can_stream(self.plain, self.kwargs)
+            and providers.stream_reports_usage(self.plain, self.kwargs)
             and call_settings.streams_faithfully(self.plain)
         )
 
@@ -104,7 +105,7 @@ class Attempts:
 
     def _prepared(self, call: ModelCall) -> Flow[tuple[BaseChatModel, dict[str, Any]]]:
         """The model and arguments that carry the call's cap and time-out over the wire."""
-        model, kwargs = self.plain, self.kwargs
+        model, kwargs = self.plain, dict(self.kwargs)
         if call.output_cap_tokens is not None:
             capped = providers.with_output_cap(model, kwargs, call.output_cap_tokens)
             model, kwargs = capped.model, dict(capped.kwargs)
@@ -123,6 +124,7 @@ class Attempts:
         while True:
             call = yield from self._admitted()
             model, kwargs = yield from self._prepared(call)
+            kwargs.pop("stream_usage", None)
             try:
                 result: ChatResult = yield self._ask(call, model, kwargs, run_manager)
             except BaseException as error:  # noqa: BLE001 - settled and raised again
@@ -188,7 +190,11 @@ class Attempts:
                     call.cut(source.late)
                     how = "cut"
                 elif state.emitted or not isinstance(error, Exception):
-                    yield from self._settled(call, how, state.meter, answers=not state.arguments)
+                    reading = state.meter.result(call.received) or providers.usage_in_error(error)
+                    filled = providers.ended_at_length(error)
+                    yield from call.settle(
+                        how, reading, truncated=filled, answers=not state.arguments, filled=filled
+                    )
                     raise
                 else:
                     yield from self._failed(call, error, state.meter)
@@ -223,8 +229,9 @@ class Attempts:
         text: str | None = None,
         result: Any = None,
     ) -> Flow[Billing]:
+        reading = meter.result(call.received)
         billing = yield from call.settle(
-            how, meter.result(call.received), truncated=truncated, answers=answers, text=text
+            how, reading, truncated=truncated, answers=answers, text=text, filled=truncated
         )
         strict = any(s.limits.strict_usage for s in self.sessions)
         if strict and how == "done" and billing.estimated:
@@ -246,7 +253,7 @@ class Attempts:
         reading = reading or (providers.usage_in_error(error) if isinstance(error, Exception) else None)
         if late:
             call.cut(late)
-        yield from call.settle("cut" if late else how, reading)
+        yield from call.settle("cut" if late else how, reading, filled=providers.ended_at_length(error))
         if late:
             raise (yield from self.told(call.error())) from error
         if not isinstance(error, Exception) or not providers.retryable(error) or self.number >= self.most:

@@ -20,13 +20,13 @@ from ..metering import call_settings, providers
 from ..metering.tokens import counter_for
 from ..session import charges, scope
 from ..session.flow import Flow, Op, adrive, drive
-from ..session.model_call import ModelCall, ModelRequest
+from ..session.model_call import How, ModelCall, ModelRequest
 from ..session.session import BoundSession
 from ..session.workers import beside
 from . import open_calls
 from .abandoned import close_streams
 from .errors import bubbling
-from .messages import conversation_of, output_text, tells
+from .messages import conversation_of, disarm, output_text, poison_in_place, tells
 from .model import SEAM_KEY
 from .open_calls import OpenCall
 from .unattributed import unclaimed
@@ -136,9 +136,18 @@ class BoundCallback(BaseCallbackHandler):
         if message is not None:
             text = output_text(message)
             first_text = not opened.call.has_output and bool(text)
-            if message.usage_metadata is not None or first_text or tells(message.response_metadata):
-                opened.meter.add(message, chunk.generation_info)
+            if message.tool_call_chunks:
+                opened.arguments.add(message)
+            info = chunk.generation_info
+            if message.usage_metadata is not None or info or first_text or tells(message.response_metadata):
+                opened.meter.add(message, info)
+                self._disarm(opened, message, providers.stop_reason(message, info).kind)
         self._took(opened, "chunk", text)
+
+    def _disarm(self, opened: OpenCall, message: Any, ended: str) -> None:
+        """Where the answer ends, make its tool calls invalid: all when it was truncated, else those cut in half."""
+        if ended != "unknown" and opened.arguments:
+            poison_in_place(message, opened.arguments.broken(all_of_them=ended == "truncated"))
 
     def on_stream_event(self, event: Any, *, run_id: Any, **kwargs: Any) -> None:
         """Meter an event of the v3 protocol, which has no chunks."""
@@ -188,14 +197,16 @@ class BoundCallback(BaseCallbackHandler):
             text += output_text(message)
             fresh.add(message, info)
             answers = answers and not message.tool_calls
-            truncated = truncated or providers.stop_reason(message, info).kind == "truncated"
+            if providers.stop_reason(message, info).kind == "truncated":
+                truncated = True
+                disarm(message)
         reading = meter.result(call.received) or fresh.result()
         hit = fresh.result()
         if hit is not None and hit.cached_hit:
             yield from call.settle("not_sent")
             _record_hit(call.sessions, run_id)
             return
-        yield from call.settle("done", reading, truncated=truncated, answers=answers, text=text)
+        yield from call.settle("done", reading, truncated=truncated, answers=answers, text=text, filled=truncated)
         if reading is None and any(s.limits.strict_usage for s in call.sessions):
             for session in call.sessions:
                 session.ending.stop("usage_missing", {"name": call.request.model})
@@ -232,7 +243,9 @@ class BoundCallback(BaseCallbackHandler):
             if sent == "not_sent":
                 yield from call.settle("not_sent")
             else:
-                yield from call.settle("answered_error" if sent == "answered" else "aborted", reading)
+                filled = providers.ended_at_length(error)
+                how: How = "answered_error" if sent == "answered" and not filled else "aborted"
+                yield from call.settle(how, reading, filled=filled)
         else:
             yield from call.settle("aborted", reading)
 

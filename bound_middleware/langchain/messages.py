@@ -132,6 +132,19 @@ def _keeps_blocks(message: Any) -> bool:
     return bool(message.response_metadata.get("model_provider") == "openai")
 
 
+def poison_in_place(message: Any, indices: list[Any]) -> None:
+    """Turn the tool calls of a stream into invalid ones in a chunk that is on its way to somebody else."""
+    calls = [tool_call_chunk(name=None, args=POISON, id=None, index=index) for index in indices]
+    message.tool_call_chunks = [*message.tool_call_chunks, *calls]
+
+
+def disarm(message: Any) -> None:
+    """Make the tool calls of a truncated message invalid in place, for a message that somebody else returns."""
+    disarmed = without_tool_calls(message)
+    if disarmed is not message:
+        message.tool_calls, message.invalid_tool_calls = [], disarmed.invalid_tool_calls
+
+
 def without_tool_calls(message: AIMessage) -> AIMessage:
     """The message of a truncated step: none of its tool calls can be executed."""
     if not message.tool_calls:

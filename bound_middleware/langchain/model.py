@@ -28,6 +28,8 @@ Model = TypeVar("Model", bound=BaseChatModel)
 
 #: In a run's metadata: the call is bounded inside the model, and every other seam leaves it alone.
 SEAM_KEY = "bound_seam"
+#: In a bounded model's metadata: the sessions that bound it, by id; they survive LangChain's rebuilding a model.
+OWNERS_KEY = "bound_sessions"
 _SEAMS = ("_generate", "_agenerate", "_stream", "_astream")
 _PUBLIC = ("invoke", "ainvoke", "stream", "astream", "generate", "agenerate", "generate_prompt", "agenerate_prompt")
 
@@ -54,15 +56,17 @@ def bound_model(model: Model, session: BoundSession | None = None) -> Model:
         )
     owners = (session,) if session is not None else ()
     if isinstance(model, BoundSeam):
-        again = model.model_copy()
-        again._bound_owners = (*(o for o in model._bound_owners if o not in owners), *owners)
+        again = _made(model).model_copy()
+        again._bound_owners = (*(o for o in again._bound_owners if o not in owners), *owners)
+        again.metadata = _marked(again.metadata, again._bound_owners)
         return again
     seamed = _seamed(type(model))
     retries = providers.hidden_retries(model)
     quiet, known = providers.without_hidden_retries(model)
-    copy = model.model_copy(update={"metadata": {**(model.metadata or {}), SEAM_KEY: "model"}})
+    copy = model.model_copy(update={"metadata": _marked(model.metadata, owners)})
     object.__setattr__(copy, "__class__", seamed)
     private = {
+        "_bound_made": True,
         "_bound_owners": owners,
         "_bound_retries": (retries or 0) if known else 0,
         "_bound_known": known,
@@ -73,9 +77,39 @@ def bound_model(model: Model, session: BoundSession | None = None) -> Model:
     return copy
 
 
+def _marked(metadata: dict[str, Any] | None, owners: tuple[BoundSession, ...]) -> dict[str, Any]:
+    marks: dict[str, Any] = {SEAM_KEY: "model"}
+    if owners:
+        marks[OWNERS_KEY] = [owner.session_id for owner in owners]
+    return {**{k: v for k, v in (metadata or {}).items() if k != OWNERS_KEY}, **marks}
+
+
+def _made(model: Any) -> Any:
+    """The bounded model itself; one that LangChain rebuilt from its fields (``configurable_fields``) is made again.
+
+    Raises:
+        SpecError: it was bounded by a session that is gone.
+    """
+    if model._bound_made:
+        return model
+    ids = (model.metadata or {}).get(OWNERS_KEY) or []
+    owners = [scope.known(session_id) for session_id in ids]
+    if None in owners:
+        raise SpecError(
+            "this copy of a bounded model was rebuilt from its fields, and its session is gone",
+            key="model",
+            allowed="keep the session for as long as the model is used",
+        )
+    again = bound_model(_unseamed(model))
+    for owner in owners:
+        again = bound_model(again, owner)
+    return again
+
+
 class BoundSeam:
     """What a bounded model's class has in front of the original's. Plain, so that pydantic leaves it alone."""
 
+    _bound_made: bool
     _bound_owners: tuple[BoundSession, ...]
     _bound_retries: int
     _bound_known: bool
@@ -121,6 +155,7 @@ def _attempts(
     model: Any, messages: list[BaseMessage], stop: list[str] | None, run_manager: Any, kwargs: dict[str, Any]
 ) -> Attempts | None:
     """The attempts of this call, or ``None`` when nobody bounds it."""
+    model = _made(model)
     metadata = getattr(run_manager, "metadata", None) or (var_child_runnable_config.get() or {}).get("metadata")
     sessions = scope.claim_for(model._bound_owners, metadata)
     if not sessions:
@@ -205,6 +240,7 @@ def _make(original: type[BaseChatModel]) -> type:
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
+        "_bound_made": PrivateAttr(default=False),
         "_bound_owners": PrivateAttr(default=()),
         "_bound_retries": PrivateAttr(default=0),
         "_bound_known": PrivateAttr(default=True),

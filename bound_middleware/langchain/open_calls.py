@@ -21,6 +21,7 @@ from ..session.flow import Flow, drive
 from ..session.model_call import ModelCall
 from ..session.session import BoundSession
 from ..session.workers import later
+from .messages import ToolArguments
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class OpenCall:
     handler: Any
     call: ModelCall
     meter: UsageMeter = field(default_factory=UsageMeter)
+    arguments: ToolArguments = field(default_factory=ToolArguments)
     source: str | None = None
 
 

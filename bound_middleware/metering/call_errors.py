@@ -107,6 +107,11 @@ def retry_after_ms(exc: BaseException) -> int | None:
     return None
 
 
+def ended_at_length(exc: BaseException) -> bool:
+    """Whether the client raised because the answer ended at its token limit (openai-python, parsed responses)."""
+    return "LengthFinishReasonError" in _names(exc)
+
+
 def usage_in_error(exc: BaseException) -> UsageReading | None:
     """The usage that the body of an error carries, or ``None``: a refused request costs nothing then."""
     for error in _chain(exc):

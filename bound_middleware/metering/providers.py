@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .call_errors import Sent, retry_after_ms, retryable, usage_in_error, was_sent
+from .call_errors import Sent, ended_at_length, retry_after_ms, retryable, usage_in_error, was_sent
 from .class_table import CLASSES, ClassFacts, facts_of
 from .client_retries import hidden_retries, without_hidden_retries
 from .model_names import LOCAL_PROVIDERS, PROVIDERS
@@ -30,6 +30,7 @@ __all__ = [
     "UsageReading",
     "base_url_of",
     "can_stream",
+    "ended_at_length",
     "facts_of",
     "generations_of",
     "hidden_retries",
@@ -41,6 +42,7 @@ __all__ = [
     "retry_after_ms",
     "retryable",
     "stop_reason",
+    "stream_reports_usage",
     "usage_in_error",
     "was_sent",
     "with_output_cap",
@@ -116,6 +118,14 @@ def can_stream(model: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
         and all(method is not getattr(base, name, None) for base in bases)
         for name in ("_stream", "_astream")
     )
+
+
+def stream_reports_usage(model: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
+    """Whether the user left a stream's usage on: without it a stream says less than an answer in one piece."""
+    for table in (kwargs or {}, getattr(model, "model_kwargs", None) or {}):
+        if table.get("stream_usage") is False or (table.get("stream_options") or {}).get("include_usage") is False:
+            return False
+    return getattr(model, "stream_usage", None) is not False or "stream_usage" not in model.model_fields_set
 
 
 def with_stream_usage(model: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

@@ -185,6 +185,7 @@ class ModelCall:
         truncated: bool = False,
         answers: bool = True,
         text: str | None = None,
+        filled: bool = False,
     ) -> Flow[Billing]:
         """Book what was billed, or an estimate where nobody said. A second call changes nothing.
 
@@ -196,6 +197,8 @@ class ModelCall:
             truncated: the answer ended at a token limit.
             answers: the reply proposes no tool call, so that it is an action of its own.
             text: the output of a call that was not streamed, to be counted when usage is missing.
+            filled: the answer reached the cap on the wire, whatever of it was shown (hidden reasoning is not);
+                where usage is missing, the cap is what it used.
         """
         if self._closed:
             return NOTHING
@@ -207,6 +210,8 @@ class ModelCall:
             return NOTHING
 
         def received() -> int:
+            if filled and self._most_output is not None:
+                return max(self.output_tokens, self._most_output)
             streamed = self._meter is not None and self._meter.any
             return self.output_tokens if streamed or text is None else self.request.counter.count(text)
 
@@ -226,6 +231,11 @@ class ModelCall:
         if how in ("done", "cut"):
             self._answered(truncated=truncated, cut=how == "cut")
         return billing
+
+    @property
+    def _most_output(self) -> int | None:
+        """The cap that the provider held: ours where it is on the wire, else the user's own."""
+        return self.output_cap_tokens if self.request.wire_cap else self.request.output_max_tokens
 
     def _answered(self, *, truncated: bool, cut: bool) -> None:
         """Note whether the answer is whole, and whether what the run had left is why it is not."""

@@ -28,6 +28,7 @@ class OutputMeter:
 
     __slots__ = (
         "_at_most",
+        "_blank",
         "_clock",
         "_counted",
         "_heard_ms",
@@ -69,6 +70,7 @@ class OutputMeter:
         self.timed = time_ms is not None or idle_ms is not None
         self._pending: list[str] = []
         self._pieces = self._counted = 0
+        self._blank = False
         self._at_most = RECUT_TOKENS
         self._per_byte = 1 if counter.exact else -(-max(self._ratio, counter.ratio_permille) // PERMILLE) + 1
         self._started_ms = self._heard_ms = clock.now_ms()
@@ -76,12 +78,15 @@ class OutputMeter:
     def passes(self, text: str, cap_tokens: int | None) -> bool:
         """Take in a piece; whether the output is over the cap now.
 
-        A piece with more than spaces is at least one token, since providers send no less. No token is shorter than
-        a byte, so the text is only counted when it could have reached the cap.
+        A piece is at least one token, since providers send no less; only a blank one after a word may belong to it
+        (test doubles cut there). No token is shorter than a byte, so the text is only counted when it could have
+        reached the cap.
         """
         self._pending.append(text)
-        if not text.isspace():
+        blank = text.isspace()
+        if not (blank and not self._blank):
             self._pieces += 1
+        self._blank = blank
         if cap_tokens is None:
             return False
         self._at_most += (len(text) if text.isascii() else 4 * len(text)) * self._per_byte

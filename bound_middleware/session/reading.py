@@ -18,13 +18,19 @@ if TYPE_CHECKING:
     from .session import BoundSession
 
 
-def balances_seen(chain: Chain, own: Mapping[str, Amounts], shadow: Limits | None) -> tuple[Balance, ...]:
+def balances_seen(chain: Chain, own: Mapping[str, Amounts], limits: Limits, *, shadow: bool) -> tuple[Balance, ...]:
     """The ceilings of a chain, where ``own``, what the caller itself holds by account, is as good as spent.
 
-    With ``shadow`` these limits stand beside balances that nothing enforces.
+    Another session may have opened the same account with looser ceilings since, so the session's own limits hold
+    beside them. In ``shadow`` mode they stand beside balances that nothing enforces.
     """
-    if shadow is not None:
-        chain = (replace(chain[-1], ceilings=dict(shadow.ceilings)),)
+    last = chain[-1]
+    ceilings = dict(limits.ceilings)
+    if shadow:
+        chain = (replace(last, ceilings=ceilings),)
+    elif last.ceilings != ceilings:
+        tighter = {m: min(n, ceilings.get(m, n)) for m, n in last.ceilings.items()}
+        chain = (*chain[:-1], replace(last, ceilings={**ceilings, **tighter}))
     if own:
         chain = tuple(_as_spent(account, own.get(account.id, {})) for account in chain)
     return balances_of(chain)

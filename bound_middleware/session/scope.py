@@ -95,6 +95,12 @@ def remember(session: BoundSession) -> None:
         _known[session.session_id] = session
 
 
+def known(session_id: str) -> BoundSession | None:
+    """The session with this id, while somebody keeps it."""
+    with _lock:
+        return _known.get(session_id)
+
+
 def only_live() -> tuple[BoundSession, ...]:
     """The one session that is entered anywhere, with those around it; empty when there are several.
 
@@ -136,7 +142,7 @@ def surround(session: BoundSession | None) -> None:
 
 def anyone() -> bool:
     """Whether any session could claim a call at all."""
-    return bool(_live or _root) or _default is not None
+    return bool(_live or _root or _entered.get()) or _default is not None
 
 
 def possible() -> tuple[BoundSession, ...]:

@@ -218,7 +218,7 @@ class BoundSession:
 
         In shadow mode the limits stand beside balances that nothing enforces.
         """
-        return balances_seen(chain, own or {}, self.declared if self.shadow else None)
+        return balances_seen(chain, own or {}, self.declared, shadow=self.shadow)
 
     def judge(self, request: Request, facts: Facts) -> Verdict:
         """The gateway's verdict on a request of this session."""
