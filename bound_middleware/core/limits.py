@@ -51,7 +51,7 @@ class Limits:
     """The bounds of one session, all axes.
 
     Raises:
-        SpecError: a limit is not an integer of at least 0, or another value is not one of its kind.
+        SpecError: a limit is not an integer of at least 0 (attempts: 1), or another value is not one of its kind.
     """
 
     iterations: int | None = None
@@ -158,6 +158,13 @@ class Limits:
                 count(number, key)
                 if any(row[:-1] == tuple(names) for row in rows[:i]):
                     raise SpecError("is listed twice", key=key, value=number)
+        if self.attempts_per_call_max == 0:
+            raise SpecError(
+                "0 is out of range: a call has at least one attempt",
+                key="attempts_per_call_max",
+                value=0,
+                allowed="1, 2, 3, ... (None: not bounded); to allow no call use iteration_limit: 0",
+            )
         if self.on_unpriced_tool not in ("refuse", "free"):
             count(self.on_unpriced_tool, "on_unpriced_tool")
         if self.on_unknown_price != "refuse" and not isinstance(self.on_unknown_price, FlatRate):

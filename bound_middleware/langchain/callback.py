@@ -19,11 +19,12 @@ from ..core.errors import BoundExceeded
 from ..metering import call_settings, providers
 from ..metering.tokens import counter_for
 from ..session import charges, scope
+from ..session.arguments import session_of
 from ..session.flow import Flow, Op, adrive, drive
 from ..session.model_call import How, ModelCall, ModelRequest
 from ..session.session import BoundSession
 from ..session.workers import beside
-from . import open_calls
+from . import open_calls, stream_usage
 from .abandoned import close_streams
 from .errors import bubbling
 from .messages import conversation_of, disarm, output_text, poison_in_place, tells
@@ -65,6 +66,7 @@ class BoundCallback(BaseCallbackHandler):
         session: who bounds; ``None`` asks for each call who claims it.
 
     Raises:
+        SpecError: not a session.
         BoundExceeded: from the call itself, in every API, sync and async.
     """
 
@@ -75,7 +77,7 @@ class BoundCallback(BaseCallbackHandler):
     ignore_custom_event = True
 
     def __init__(self, session: BoundSession | None = None) -> None:
-        self.session = session
+        self.session = session_of(session)
 
     # -- models --------------------------------------------------------------------------------------------
 
@@ -118,6 +120,7 @@ class BoundCallback(BaseCallbackHandler):
             error.outcome = yield from _outcome(sessions[-1])
             raise bubbling(error) from None
         open_calls.add(run_id, OpenCall(handler=self, call=call), kwargs.get("batch_size") or 1)
+        stream_usage.ask()
 
     def _text_model_start(self, serialized: Any, prompts: list[str], **kwargs: Any) -> Flow[None]:
         """The same for a model that takes text."""

@@ -21,7 +21,7 @@ from langgraph.config import get_config
 from typing_extensions import TypedDict
 
 from ..core.errors import BoundExceeded, SpecError
-from ..session import charges, scope
+from ..session import arguments, charges, scope
 from ..session.flow import Flow, Op, adrive, drive
 from ..session.session import BoundSession
 from . import hook
@@ -33,6 +33,8 @@ from .texts import refusal_text, stop_text, stopped_text
 OPEN_RUNS_KEPT = 1_024
 #: Bounded copies of models that are kept, so that a model is copied once and not for each call.
 COPIES_KEPT = 32
+#: The private channel that keeps the id of a run.
+RUN_ID = "bound_run_id"
 
 _lock = threading.Lock()
 _runs: OrderedDict[str, BoundSession] = OrderedDict()
@@ -60,11 +62,11 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         scope: ``run`` counts each new input on its own; ``thread`` counts a ``thread_id`` as long as the ledger
             lasts.
         on_breach: ``end`` returns what the run has, with the outcome; ``raise`` raises ``BoundExceeded``.
-        key: the name of the output channel.
+        key: the name of the output channel, an identifier that the state of an agent does not have yet.
 
     Raises:
-        SpecError: the specification is wrong, cannot be enforced here (``unit: superstep``), or ``scope="thread"``
-            is given no ledger that lasts.
+        SpecError: an argument is wrong, the specification cannot be enforced here (``unit: superstep``), or
+            ``scope="thread"`` is given no ledger that lasts.
         BoundExceeded: from the run, with ``on_breach="raise"``.
     """
 
@@ -93,6 +95,10 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
                 key="BoundMiddleware",
                 allowed='scope "run" or "thread", on_breach "end" or "raise"',
             )
+        session = arguments.session_of(session)
+        self._spec = session.spec if session is not None else BoundSpec.of(spec)
+        given = {"ledger": ledger, "clock": clock, "prices": prices, "sinks": sinks, "shadow": shadow}
+        self._arguments = arguments.for_later(self._spec.limits(), given)
         if scope == "thread" and session is None and not getattr(ledger, "durable", False):
             raise SpecError(
                 "counting by thread needs a ledger that lasts",
@@ -100,7 +106,6 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
                 value=scope,
                 allowed="ledger=SqliteLedger(path)",
             )
-        self._spec = session.spec if session is not None else BoundSpec.of(spec)
         if self._spec.limits().iteration_unit == "superstep":
             raise SpecError(
                 "supersteps are not visible to a middleware",
@@ -109,13 +114,6 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
                 allowed="model_call, tool_call, action",
             )
         self._session, self._scope, self._on_breach, self._key = session, scope, on_breach, key
-        self._arguments: dict[str, Any] = {
-            "ledger": ledger,
-            "clock": clock,
-            "prices": prices,
-            "sinks": sinks,
-            "shadow": shadow,
-        }
         self.state_schema = _state_with(key)
         hook.register()
 
@@ -139,7 +137,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
             return None
         run_id = self._run_id()
         yield from self._opened(run_id)
-        return {"bound_run_id": run_id}
+        return {RUN_ID: run_id}
 
     def _run_id(self) -> str:
         if self._scope == "run":
@@ -171,7 +169,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         """The session of the run that this state belongs to; opened again after a restart."""
         if self._session is not None:
             return self._session
-        run_id = state.get("bound_run_id") or self._run_id()
+        run_id = state.get(RUN_ID) or self._run_id()
         with _lock:
             session = _runs.get(run_id)
         if session is None:
@@ -315,10 +313,21 @@ def _copy_of(model: BaseChatModel) -> BaseChatModel:
 
 
 def _state_with(key: str) -> Any:
-    """The state of an agent with our channels; the reducer comes last, or LangGraph does not see it."""
+    """The state of an agent with our channels; the reducer comes last, or LangGraph does not see it.
+
+    LangGraph keeps names that begin with two underscores for itself.
+    """
+    taken = (*AgentState.__annotations__, RUN_ID)
+    if not isinstance(key, str) or not key.isidentifier() or key.startswith("__") or key in taken:
+        raise SpecError(
+            f"{key!r} cannot name the output channel",
+            key="key",
+            value=key,
+            allowed=f"an identifier such as bound, without __ in front, and none of {', '.join(taken)}",
+        )
     fields: dict[str, Any] = {
         **AgentState.__annotations__,
         key: NotRequired[Annotated[dict[str, Any], OmitFromInput, merge]],
-        "bound_run_id": NotRequired[Annotated[str, PrivateStateAttr]],
+        RUN_ID: NotRequired[Annotated[str, PrivateStateAttr]],
     }
     return TypedDict("BoundState", fields)  # type: ignore[operator]

@@ -20,6 +20,7 @@ from ..core.errors import SpecError
 from ..metering import providers
 from ..session import flow as flows
 from ..session import scope
+from ..session.arguments import session_of
 from ..session.session import BoundSession
 from .attempts import Attempts, collected
 from .unattributed import unclaimed
@@ -45,8 +46,8 @@ def bound_model(model: Model, session: BoundSession | None = None) -> Model:
         session: who bounds it; ``None`` leaves it to the sessions that are entered when it is called.
 
     Raises:
-        SpecError: not a chat model, or one whose class cannot be bounded from below (it overrides a public run
-            method, or cannot be subclassed).
+        SpecError: not a session, not a chat model, or one whose class cannot be bounded from below (it overrides a
+            public run method, or cannot be subclassed).
     """
     if not isinstance(model, BaseChatModel):
         raise SpecError(
@@ -54,6 +55,7 @@ def bound_model(model: Model, session: BoundSession | None = None) -> Model:
             key="model",
             allowed="a BaseChatModel; bound the model before it is made configurable, bound to tools or chained",
         )
+    session = session_of(session)
     owners = (session,) if session is not None else ()
     if isinstance(model, BoundSeam):
         again = _made(model).model_copy()

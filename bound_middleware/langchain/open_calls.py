@@ -51,6 +51,11 @@ def add(run_id: Any, opened: OpenCall, batch_size: int) -> None:
     _batch.set((*_batch.get()[-batch_size:], key) if batch_size > 1 else ())
 
 
+def any_open() -> bool:
+    """Whether any admitted call has not ended."""
+    return bool(_open)
+
+
 def bounding(run_id: Any) -> tuple[BoundSession, ...]:
     """The sessions that bound a run already."""
     with _lock:

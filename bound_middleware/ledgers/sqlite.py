@@ -48,7 +48,7 @@ class SqliteLedger:
         durability: ``"process"`` or ``"full"``.
 
     Raises:
-        SpecError: ``:memory:``, or an option out of range.
+        SpecError: ``:memory:``, no path, or an option out of range.
         LedgerError: ``unavailable``: the file cannot be opened, is damaged, is not a ledger, or is newer.
     """
 
@@ -63,9 +63,11 @@ class SqliteLedger:
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         durability: Durability = "process",
     ) -> None:
-        self.path = _file(os.fsdecode(path))
+        self.path = _file(path)
         if count(busy_timeout_ms, "busy_timeout_ms") > _BUSY_TIMEOUT_MAX_MS:
             raise _wrong("busy_timeout_ms", busy_timeout_ms, f"0 to {_BUSY_TIMEOUT_MAX_MS}")
+        if not isinstance(hold_owner_check, bool):
+            raise _wrong("hold_owner_check", hold_owner_check, "True or False")
         if durability not in ("process", "full"):
             raise _wrong("durability", durability, "process, full")
         self._options = {
@@ -231,10 +233,11 @@ def _settle_late(rows: Rows, hold_id: str, used: Amounts, labels: Labels | None,
     return Settlement(hold_id=hold_id, amounts=late, overrun=late)
 
 
-def _file(path: str) -> str:
-    if path in ("", ":memory:") or path.startswith("file:"):
+def _file(path: Any) -> str:
+    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    if name in ("", ":memory:") or name.startswith("file:"):
         raise _wrong("path", path, "the path of a file; for a ledger in memory use MemoryLedger()")
-    return os.path.abspath(path)
+    return os.path.abspath(name)
 
 
 def _wrong(key: str, value: object, allowed: str) -> SpecError:

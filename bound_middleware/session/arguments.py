@@ -9,10 +9,50 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import SpecError
 from ..core.limits import Limits
 from .clock import Clock, SystemClock
+from .trace import writer
 
 if TYPE_CHECKING:
     from ..ledgers.port import Ledger
     from ..metering.prices import PriceBook
+    from .session import BoundSession
+
+
+def checked(
+    limits: Limits,
+    *,
+    ledger: Any = None,
+    session_id: Any = None,
+    clock: Any = None,
+    prices: Any = None,
+    sinks: Any = (),
+    shadow: Any = False,
+    tenant: Any = None,
+    user: Any = None,
+) -> dict[str, Any]:
+    """All arguments of a session beside its specification, as the session will use them."""
+    return {
+        "ledger": ledger_of(ledger),
+        "session_id": session_id_of(session_id),
+        "clock": clock_of(clock),
+        "prices": prices_of(prices, limits),
+        "sinks": sinks_of(sinks),
+        "shadow": flag_of(shadow, "shadow"),
+        "owner": owner_of(tenant, user),
+    }
+
+
+def for_later(limits: Limits, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of sessions that are opened later, checked now; sinks are read once for all of them."""
+    return {**given, "sinks": checked(limits, **given)["sinks"]}
+
+
+def session_of(session: Any) -> BoundSession | None:
+    """The session, or none."""
+    from .session import BoundSession
+
+    if session is not None and not isinstance(session, BoundSession):
+        raise _wrong("session", session, "a BoundSession; one with a specification is BoundSession(spec)")
+    return session
 
 
 def ledger_of(ledger: Any) -> Ledger:
@@ -21,7 +61,7 @@ def ledger_of(ledger: Any) -> Ledger:
         from ..ledgers.memory import MemoryLedger
 
         return MemoryLedger()
-    if not hasattr(ledger, "hold") or not hasattr(ledger, "blocking"):
+    if isinstance(ledger, type) or not hasattr(ledger, "hold") or not hasattr(ledger, "blocking"):
         raise _wrong("ledger", ledger, "a MemoryLedger, SqliteLedger(path), or another Ledger")
     return ledger  # type: ignore[no-any-return]
 
@@ -30,8 +70,12 @@ def clock_of(clock: Any) -> Clock:
     """The clock, or the system's."""
     if clock is None:
         return SystemClock()
-    if not callable(getattr(clock, "now_ms", None)):
-        raise _wrong("clock", clock, "anything with now_ms() -> int")
+    allowed = "an object with now_ms() -> int"
+    if isinstance(clock, type) or not callable(getattr(clock, "now_ms", None)):
+        raise _wrong("clock", clock, allowed)
+    now_ms = clock.now_ms()
+    if isinstance(now_ms, bool) or not isinstance(now_ms, int):
+        raise _wrong("clock.now_ms()", now_ms, allowed)
     return clock  # type: ignore[no-any-return]
 
 
@@ -48,11 +92,11 @@ def prices_of(prices: Any, limits: Limits) -> PriceBook:
 
 def sinks_of(sinks: Any) -> tuple[Any, ...]:
     """The sinks; a single one may be given without a list."""
-    if isinstance(sinks, str | bytes) or not isinstance(sinks, Iterable):
-        if callable(sinks) or hasattr(sinks, "write"):
-            return (sinks,)
-        raise _wrong("sinks", sinks, "a list of callables, or of objects with write()")
-    return (sinks,) if hasattr(sinks, "write") else tuple(sinks)
+    single = isinstance(sinks, str | bytes) or hasattr(sinks, "write") or not isinstance(sinks, Iterable)
+    found = (sinks,) if single else tuple(sinks)
+    for sink in found:
+        writer(sink)
+    return found
 
 
 def name_of(value: Any, key: str) -> str:

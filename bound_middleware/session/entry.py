@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from ..core.errors import SpecError
-from . import scope
+from . import arguments, scope
 from .session import BoundSession
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,17 +28,18 @@ class bound:
             ``prices``, ``sinks``, ``shadow``, ``tenant``, ``user``).
 
     Raises:
-        SpecError: at once, when a bound is wrong.
+        SpecError: at once, when a bound or another argument is wrong.
         BoundExceeded: from inside, when a bound refuses or cuts a call.
     """
 
     def __init__(self, spec: Any = None, **options: Any) -> None:
         from ..spec import BoundSpec
 
-        self._arguments = {k: options.pop(k) for k in _SESSION_ARGUMENTS if k in options}
+        given = {k: options.pop(k) for k in _SESSION_ARGUMENTS if k in options}
         if spec is not None and options:
             raise SpecError(f"give either a spec or short names ({', '.join(options)}), not both", key="bound")
         self._spec = BoundSpec.of(spec) if spec is not None else BoundSpec(**options)
+        self._arguments = arguments.for_later(self._spec.limits(), given)
         self._sessions: list[BoundSession] = []
 
     def session(self) -> BoundSession:

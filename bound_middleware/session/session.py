@@ -74,15 +74,9 @@ class BoundSession:
         limits = self.spec.limits()
         self._open(
             limits=limits,
-            ledger=arguments.ledger_of(ledger),
-            session_id=arguments.session_id_of(session_id),
-            clock=arguments.clock_of(clock),
-            prices=arguments.prices_of(prices, limits),
-            sinks=arguments.sinks_of(sinks),
-            shadow=arguments.flag_of(shadow, "shadow"),
             agent=self.spec.agent or "",
             parent=None,
-            owner=arguments.owner_of(tenant, user),
+            **arguments.checked(limits, ledger=ledger, session_id=session_id, shadow=shadow, **self._given),
         )
 
     def _open(

@@ -33,7 +33,7 @@ class Trace:
     def __init__(self, session_id: str, fingerprint: str, sinks: Iterable[Any], shadow: bool) -> None:
         self._session_id, self._fingerprint, self._shadow = session_id, fingerprint, shadow
         self.sinks: tuple[Any, ...] = tuple(sinks)
-        self._writers: tuple[Sink, ...] = tuple(_writer(sink) for sink in self.sinks)
+        self._writers: tuple[Sink, ...] = tuple(writer(sink) for sink in self.sinks)
         self._lock = threading.RLock()
         self._seq = 0
         self._first: tuple[Any, ...] = ()
@@ -97,9 +97,10 @@ class Trace:
         )
 
 
-def _writer(sink: Any) -> Sink:
+def writer(sink: Any) -> Sink:
+    """What takes the events of a sink."""
     write = getattr(sink, "write", sink)
-    if not callable(write):
+    if not callable(write) or (isinstance(sink, type) and write is not sink):
         raise SpecError(
             f"{sink!r} cannot take events",
             key="sinks",

@@ -103,7 +103,10 @@ class BoundSpec:
         if isinstance(spec, str | os.PathLike):
             return cls.load(spec)
         raise SpecError(
-            f"a {type(spec).__name__} is no specification", allowed="a BoundSpec, the path of a file, or a dict"
+            f"a {type(spec).__name__} is no specification",
+            key="spec",
+            value=spec,
+            allowed="a BoundSpec, the path of a file, or a dict",
         )
 
     @classmethod

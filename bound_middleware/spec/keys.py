@@ -216,6 +216,7 @@ COUNT = Kind(
     schema={"type": "integer", "minimum": 0},
     text=lambda n: f"{n:,}",
 )
+ATTEMPTS = replace(COUNT, name="whole number >= 1", read=numbers.attempts, schema={"type": "integer", "minimum": 1})
 USD = Kind(
     name="US dollars",
     unit="USD",

@@ -38,7 +38,21 @@ def whole(value: Any) -> int:
     Raises:
         SpecError: not a number, a bool, negative, fractional, not finite, or above 2**53 - 1.
     """
-    return scaled(value, places=0, most=MAX_COUNT, allowed="a whole number of at least 0", finer="a whole number")
+    allowed = f"a whole number of at least 0 and at most {MAX_COUNT}"
+    return scaled(value, places=0, most=MAX_COUNT, allowed=allowed, finer="a whole number")
+
+
+def attempts(value: Any) -> int:
+    """How often one call may be tried: a count of at least 1, since a call has at least one attempt.
+
+    Raises:
+        SpecError: as for ``whole``, or 0.
+    """
+    allowed = f"a whole number of at least 1 and at most {MAX_COUNT}; to allow no call use iteration_limit: 0"
+    found = scaled(value, places=0, most=MAX_COUNT, allowed=allowed, finer="a whole number")
+    if found == 0:
+        raise SpecError(f"{shown(value)} is out of range", value=value, allowed=allowed)
+    return found
 
 
 def money(value: Any) -> int:
@@ -68,7 +82,7 @@ def milliseconds(value: Any) -> int:
         value,
         places=3,
         most=MAX_SECONDS,
-        allowed="seconds, at least 0 and no finer than 0.001",
+        allowed="seconds, at least 0, at most 1e9 and no finer than 0.001",
         finer="a millisecond",
     )
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, SerializerFunctionWrapHandler, model_serial
 from ..core.limits import FlatRate
 from .entries import IN_ORDER, AllowedTool, Entry, check_distinct
 from .keys import (
+    ATTEMPTS,
     COUNT,
     FLAG,
     NAME,
@@ -326,7 +327,7 @@ class Stop(Section):
         NoProgress | None, Key(meaning="signs of going in circles", tighter="special", default="none")
     ] = None
     attempts_per_call_max: Annotated[
-        Count, COUNT, _stop("attempts of one call, retries included", unit="attempts")
+        Count, ATTEMPTS, _stop("attempts of one call, retries included", unit="attempts")
     ] = None
     tool_output_chars_max: Annotated[
         Count, COUNT, _stop("characters of a tool's answer that are passed on", unit="characters")

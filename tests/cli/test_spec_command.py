@@ -93,8 +93,8 @@ def test_a_wrong_file_is_one_line_or_one_json_object(bound, write):
     code, out, err = bound("explain", path)
     assert (code, out) == (2, "")
     assert (
-        err
-        == f"error: {path}:2: bounds.iteration_limit: -1 is out of range; allowed: a whole number of at least 0\n"
+        err == f"error: {path}:2: bounds.iteration_limit: -1 is out of range; "
+        "allowed: a whole number of at least 0 and at most 9007199254740991\n"
     )
     code, out, err = bound("explain", path, "--json")
     assert (code, out) == (2, "")

@@ -42,10 +42,18 @@ def test_a_limit_is_unbounded_until_it_is_given(name):
     assert getattr(Limits(), name) is None
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", [name for name in COUNTS if name != "attempts_per_call_max"])
 @pytest.mark.parametrize("value", [0, 1, 10**15])
 def test_a_limit_may_be_zero_or_any_whole_number(name, value):
     assert getattr(Limits(**{name: value}), name) == value
+
+
+def test_no_attempt_is_an_error_because_a_call_has_at_least_one():
+    with pytest.raises(SpecError, match="iteration_limit: 0") as caught:
+        Limits(attempts_per_call_max=0)
+    assert (caught.value.key, caught.value.value) == ("attempts_per_call_max", 0)
+    for value in (1, 10**15):
+        assert Limits(attempts_per_call_max=value).attempts_per_call_max == value
 
 
 @pytest.mark.parametrize("name", COUNTS)

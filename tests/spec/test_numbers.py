@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from bound_middleware.core.errors import SpecError
 from bound_middleware.spec import numbers
 
-READERS = [numbers.whole, numbers.money, numbers.milliseconds, numbers.permille, numbers.nano, numbers.finite]
+READERS = [
+    numbers.whole,
+    numbers.attempts,
+    numbers.money,
+    numbers.milliseconds,
+    numbers.permille,
+    numbers.nano,
+    numbers.finite,
+]
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -73,6 +81,30 @@ def test_a_huge_number_is_refused_quickly_and_in_one_line(huge):
 def test_a_number_of_too_many_digits_is_refused_where_json_would_round_it():
     with pytest.raises(SpecError, match="digits"):
         numbers.nano(Decimal("1234567890.123456789"))
+
+
+@pytest.mark.parametrize("none", [0, -0.0, Decimal("0E+5"), -1])
+def test_a_call_has_at_least_one_attempt(none):
+    with pytest.raises(SpecError, match="at least 1 .* iteration_limit: 0"):
+        numbers.attempts(none)
+    assert numbers.attempts(1) == numbers.attempts(1.0) == 1
+
+
+@pytest.mark.parametrize(
+    ("read", "largest", "words"),
+    [
+        (numbers.whole, 2**53 - 1, str(2**53 - 1)),
+        (numbers.attempts, 2**53 - 1, str(2**53 - 1)),
+        (numbers.money, 10**9, "1e9"),
+        (numbers.milliseconds, 10**9, "1e9"),
+    ],
+)
+def test_a_number_that_is_too_large_is_told_the_largest(read, largest, words):
+    assert read(largest) >= largest
+    for value in (largest + 1, 10**5000):
+        with pytest.raises(SpecError, match="out of range") as caught:
+            read(value)
+        assert f"at most {words}" in caught.value.allowed
 
 
 def test_an_integral_float_is_the_count_it_equals():
