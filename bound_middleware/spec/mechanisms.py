@@ -84,7 +84,8 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "time_budget.wall_clock_seconds": Mechanism(
         by="a deadline",
         checked="before each model and tool call, at each chunk",
-        overshoot="one chunk, one wait of a sync client, or the tool that runs",
+        overshoot="one chunk, or the tool that runs",
+        around="one wait of the client, or the tool that runs",
     ),
     "time_budget.per_model_call_seconds_max": Mechanism(
         by="a deadline of the call", checked="at each chunk", overshoot="one chunk", scope="call"

@@ -116,7 +116,7 @@ def settled(session):
 
 
 def assert_charged_once(server, session, *, ours=True):
-    """``ours``: we close the stream. LangChain leaves one to the garbage when a task is cancelled between chunks."""
+    """``ours``: we close the stream; LangChain leaves it to the garbage when a task ends between chunks."""
     server.wait_idle()
     settled(session)
     record, used = server.requests[-1], session.usage

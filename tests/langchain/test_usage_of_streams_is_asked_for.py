@@ -16,9 +16,13 @@ def test_hidden_reasoning_counts_also_where_a_call_is_streamed_underneath(
 ):
     server.default(HIDDEN)
     session = BoundSession(SPEC, prices=prices)
-    with pytest.raises(BoundExceeded):
+
+    def spend():
         for _ in range(20):
             seams[name](openai_client, session, lambda m, c=None: m.invoke("hello", c))
+
+    with pytest.raises(BoundExceeded):
+        spend()
     server.wait_idle()
     assert session.usage.cost_nanousd == server.cost_nanousd("2.50", "10")
     assert not session.usage.estimated

@@ -85,7 +85,7 @@ def test_a_number_of_too_many_digits_is_refused_where_json_would_round_it():
 
 @pytest.mark.parametrize("none", [0, -0.0, Decimal("0E+5"), -1])
 def test_a_call_has_at_least_one_attempt(none):
-    with pytest.raises(SpecError, match="at least 1 .* iteration_limit: 0"):
+    with pytest.raises(SpecError, match=r"at least 1 .* iteration_limit: 0"):
         numbers.attempts(none)
     assert numbers.attempts(1) == numbers.attempts(1.0) == 1
 

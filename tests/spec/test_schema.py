@@ -83,7 +83,7 @@ def test_what_loads_is_valid(every_key, coding_assistant):
 
 WRONG = [
     "{agnet: x}", "{bounds: {iteration_limt: 3}}", "{bounds: {iteration_limit: -1}}",
-    "{bounds: {iteration_limit: 'x'}}",
+    "{bounds: {iteration_limit: 'x'}}", "{bounds: {stop: {attempts_per_call_max: 0}}}",
     "{bounds: {iteration_limit: {max: 3, unit: turn}}}", "{bounds: {token_budget: 5}}", "{iteration_limit: 3}",
     "{bounds: {cost_budget: {total_usd: two}}}", "{bounds: {cost_budget: {on_unpriced_tool: fre}}}",
     "{bounds: {cost_budget: {on_unknown_price: {input_usd_per_mtok: 3}}}}",
