@@ -9,6 +9,7 @@ the flow is told by ``GeneratorExit`` and still performs the effects of its ``fi
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ from .waiting import Turnstile
 from .workers import in_worker
 
 T = TypeVar("T")
+#: How long a stream may go on without giving the loop a turn.
+TURN_NS = 20_000_000
 
 
 class Effect:
@@ -176,8 +179,11 @@ def stream(flow: Flow[None]) -> Iterator[Any]:
 
 
 async def astream(flow: Flow[None]) -> AsyncIterator[Any]:
-    """The items that a flow emits, on the running loop."""
-    left = False
+    """The items that a flow emits, on the running loop, which gets a turn now and then: a provider's stream that
+    always has something to read would keep cancellations and timers waiting."""
+    import asyncio
+
+    left, turn_ns = False, time.monotonic_ns()
     try:
         effect = next(flow)
         while True:
@@ -188,6 +194,9 @@ async def astream(flow: Flow[None]) -> AsyncIterator[Any]:
                     value = None
                 else:
                     value = yield effect.item
+                    if time.monotonic_ns() - turn_ns > TURN_NS:
+                        await asyncio.sleep(0)
+                        turn_ns = time.monotonic_ns()
             except GeneratorExit as gone:
                 left = True
                 effect = flow.throw(gone)

@@ -13,7 +13,8 @@ from bound_middleware.testing import Reply
 
 SPEC = {"bounds": {"token_budget": {"total": 5_000}}}
 COUNTED = {"bounds": {"iteration_limit": 5}}
-SLOW = Reply(tokens=400, token_delay_ms=5)
+# Slow enough that a busy machine never has a backlog to read: a loop with data to read does not look at cancels.
+SLOW = Reply(tokens=200, token_delay_ms=20)
 
 
 def leave_by_break(model):
@@ -125,7 +126,7 @@ def assert_charged_once(server, session, *, ours=True):
     assert used.estimated
     assert used.input_tokens > 0
     assert used.output_tokens <= record.written_tokens + 3
-    assert record.written_tokens < 400 or not ours
+    assert record.written_tokens < 200 or not ours
     if session.remaining().tokens is not None:
         assert session.remaining().tokens == 5_000 - used.total_tokens
 
