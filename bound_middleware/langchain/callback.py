@@ -88,7 +88,8 @@ class BoundCallback(BaseCallbackHandler):
         if metadata and metadata.get(SEAM_KEY) == "model":
             return
         params = kwargs.get("invocation_params") or {}
-        name = (metadata or {}).get("ls_model_name") or params.get("model") or params.get("model_name") or ""
+        name = (metadata or {}).get("ls_model_name") or params.get("model") or params.get("model_name")
+        name = name or (serialized or {}).get("name") or ""
         bounding = open_calls.bounding(run_id)
         sessions = tuple(s for s in self._claim(metadata) if s not in bounding)
         if not sessions:
@@ -120,6 +121,9 @@ class BoundCallback(BaseCallbackHandler):
             error.outcome = yield from _outcome(sessions[-1])
             raise bubbling(error) from None
         open_calls.add(run_id, OpenCall(handler=self, call=call), kwargs.get("batch_size") or 1)
+        if providers.may_retry_unseen(serialized):
+            for session in sessions:
+                session.ending.retries_unseen()
         stream_usage.ask()
 
     def _text_model_start(self, serialized: Any, prompts: list[str], **kwargs: Any) -> Flow[None]:

@@ -164,6 +164,9 @@ def _attempts(
         sessions = unclaimed(providers.model_name_of(model, kwargs))
         if not sessions:
             return None
+    if not model._bound_known:
+        for session in sessions:
+            session.ending.retries_unseen()
     plain, given = providers.with_stream_usage(_without_retries(model), kwargs)
     call_id = str(run_manager.run_id) if run_manager is not None else None
     return Attempts(sessions, plain, messages, stop, dict(given), call_id, model._bound_retries)

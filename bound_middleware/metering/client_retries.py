@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .class_table import ClassFacts, facts_of
+from .class_table import CLASSES, ClassFacts, facts_of
 
 _CLIENTS: Final = (("root_client", "client"), ("root_async_client", "async_client"))
 _CACHED: Final = ("_client", "_async_client")
@@ -88,3 +88,12 @@ def _root(model: Any, root_name: str, resource_name: str) -> Any:
         return root
     resource = getattr(model, resource_name, None)
     return None if resource is None else getattr(resource, "_client", resource)
+
+
+def may_retry_unseen(serialized: Any) -> bool:
+    """Whether a model may repeat requests on its own, by what LangChain tells a callback about it."""
+    told = serialized if isinstance(serialized, dict) else {}
+    facts = CLASSES.get((told.get("id") or [""])[-1])
+    if facts is not None and facts.retries == "none":
+        return False
+    return (told.get("kwargs") or {}).get("max_retries") != 0

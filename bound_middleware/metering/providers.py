@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from .call_errors import Sent, ended_at_length, retry_after_ms, retryable, usage_in_error, was_sent
 from .class_table import CLASSES, ClassFacts, facts_of
-from .client_retries import hidden_retries, without_hidden_retries
+from .client_retries import hidden_retries, may_retry_unseen, without_hidden_retries
 from .model_names import LOCAL_PROVIDERS, PROVIDERS
 from .output_caps import CappedCall, generations_of, output_cap_of, with_output_cap
 from .stop_reasons import StopKind, StopReason, stop_reason
@@ -34,6 +34,7 @@ __all__ = [
     "facts_of",
     "generations_of",
     "hidden_retries",
+    "may_retry_unseen",
     "model_name_of",
     "normalise",
     "output_cap_of",

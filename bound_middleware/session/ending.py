@@ -49,6 +49,11 @@ class Ending:
         self._open = False
         self._closed = False
         self._truncated: tuple[bool, bool] = (False, False)
+        self._retries_unseen = False
+
+    def retries_unseen(self) -> None:
+        """A call was made whose client may have sent it more than once on its own."""
+        self._retries_unseen = True
 
     def stop(self, reason: str, detail: Mapping[str, Any] | None = None) -> None:
         """A bound refused or cut something."""
@@ -94,6 +99,8 @@ class Ending:
             if not reasons and self._passed is not None:
                 # The bound of another session (a child's, or one around this one) ended this run too.
                 reasons, detail = [self._passed.stop_reason], {"session_id": self._passed.session_id}
+            if self._retries_unseen:
+                detail["hidden_retries_possible"] = True
             if self._refused:
                 detail["refused"] = in_order(self._refused)
             if reasons:

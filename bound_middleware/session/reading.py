@@ -24,16 +24,18 @@ def balances_seen(chain: Chain, own: Mapping[str, Amounts], limits: Limits, *, s
     Another session may have opened the same account with looser ceilings since, so the session's own limits hold
     beside them. In ``shadow`` mode they stand beside balances that nothing enforces.
     """
-    last = chain[-1]
-    ceilings = dict(limits.ceilings)
-    if shadow:
-        chain = (replace(last, ceilings=ceilings),)
-    elif last.ceilings != ceilings:
-        tighter = {m: min(n, ceilings.get(m, n)) for m, n in last.ceilings.items()}
-        chain = (*chain[:-1], replace(last, ceilings={**ceilings, **tighter}))
+    chain = (replace(chain[-1], ceilings=dict(limits.ceilings)),) if shadow else _within(chain, limits)
     if own:
         chain = tuple(_as_spent(account, own.get(account.id, {})) for account in chain)
     return balances_of(chain)
+
+
+def _within(chain: Chain, limits: Limits) -> Chain:
+    last, ceilings = chain[-1], dict(limits.ceilings)
+    if last.ceilings == ceilings:
+        return chain
+    tighter = {meter: min(n, ceilings.get(meter, n)) for meter, n in last.ceilings.items()}
+    return (*chain[:-1], replace(last, ceilings={**ceilings, **tighter}))
 
 
 def _as_spent(account: Account, own: Amounts) -> Account:
@@ -45,7 +47,7 @@ def _as_spent(account: Account, own: Amounts) -> Account:
 
 def remaining_of(session: BoundSession) -> Remaining:
     """See ``BoundSession.remaining``."""
-    chain = session.books.chain()
+    chain = _within(session.books.chain(), session.limits)
     nanousd = available(chain, meters.NANOUSD)
     wall_ms = session.limits.wall_clock_ms
     return Remaining(
