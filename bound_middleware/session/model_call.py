@@ -229,7 +229,7 @@ class ModelCall:
             shown = billing.usage.output_tokens - billing.usage.reasoning_tokens
             self.sessions[-1].calibration.learn_output(self.request.model, self._meter.plain_tokens, shown)
         if how in ("done", "cut"):
-            self._answered(truncated=truncated, cut=how == "cut")
+            self._answered(billing, truncated=truncated, cut=how == "cut")
         return billing
 
     @property
@@ -237,11 +237,17 @@ class ModelCall:
         """The cap that the provider held: ours where it is on the wire, else the user's own."""
         return self.output_cap_tokens if self.request.wire_cap else self.request.output_max_tokens
 
-    def _answered(self, *, truncated: bool, cut: bool) -> None:
+    def _answered(self, billing: Billing, *, truncated: bool, cut: bool) -> None:
         """Note whether the answer is whole, and whether what the run had left is why it is not."""
         own = self.request.output_max_tokens
         cap = self.output_cap_tokens
-        capped_by_us = cap is not None and self.cap_reason not in (None, "model") and (own is None or cap < own)
+        on_the_wire = cap is not None and self.request.wire_cap and self.cap_reason not in (None, "model")
+        capped_by_us = (
+            on_the_wire
+            and cap is not None
+            and (own is None or cap < own)
+            and (billing.estimated or billing.usage.output_tokens >= cap)
+        )
         for session in self.sessions:
             session.ending.answered(truncated=truncated or cut, by_us=cut or (truncated and capped_by_us))
         if truncated and capped_by_us and not cut and self.cap_reason not in _OF_ONE_CALL:

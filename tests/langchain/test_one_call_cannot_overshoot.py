@@ -4,7 +4,7 @@ import pytest
 
 from bound_middleware import BoundExceeded, BoundSession
 from bound_middleware.langchain import bound_model
-from bound_middleware.testing import Reply
+from bound_middleware.testing import Reply, ScriptedChatModel
 
 BUDGET = {"bounds": {"cost_budget": {"total_usd": "0.001"}}}
 LONG = Reply(tokens=10_000, token_delay_ms=1)
@@ -63,3 +63,13 @@ def test_a_callback_cuts_a_model_that_it_cannot_cap(server, client, call, prices
         call(client, {"callbacks": [session.callback]})
     assert 500_000 <= paid_nanousd(server) <= 1_000_000 + 50 * ONE_TOKEN_NANOUSD
     assert server.requests[-1].hung_up
+
+
+def test_a_server_that_ends_an_answer_below_our_cap_has_not_met_a_bound(run):
+    model = ScriptedChatModel([ScriptedChatModel.reply("one two three", finish_reason="length")])
+    session = BoundSession({"bounds": {"token_budget": {"total": 100_000}}})
+    with session:
+        answer = run(bound_model(model), "hello")
+    assert answer.content == "one two three"
+    assert session.outcome.truncated
+    assert (session.outcome.status, session.outcome.stop_reason) == ("completed", None)
