@@ -1,6 +1,6 @@
 # Every target runs on a fresh machine with Python, pip and make.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test coverage bench bench-smoke ci
+.PHONY: help setup format lint types test test-lowest test-latest coverage bench bench-smoke ci
 
 RUN := uv run
 
@@ -21,6 +21,13 @@ types:  ## the strict type checker
 
 test:  ## all tests
 	$(RUN) pytest
+
+test-lowest:  ## the tests with the oldest supported versions of LangChain, LangGraph and the rest
+	UV_PROJECT_ENVIRONMENT=.venv-lowest $(RUN) --resolution lowest-direct pytest tests/canaries tests/langchain tests/session
+	rm -f uv.lock
+
+test-latest:  ## the same with the newest
+	UV_PROJECT_ENVIRONMENT=.venv-latest $(RUN) --upgrade pytest tests/canaries tests/langchain tests/session
 
 coverage:  ## branch coverage of the core, which must be whole
 	$(RUN) coverage run -m pytest -q tests/core tests/laws tests/schedules && $(RUN) coverage report --fail-under=100
