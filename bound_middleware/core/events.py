@@ -199,7 +199,7 @@ def facts_from(values: Mapping[str, Any]) -> Facts:
     """The facts of a recorded event."""
     known = dict(values)
     known["balances"] = tuple(Balance(**b) for b in known.get("balances", ()))
-    return Facts(**known)
+    return Facts(**{name: tuple(v) if isinstance(v, list) else v for name, v in known.items()})
 
 
 def limits_as_dict(limits: Limits) -> dict[str, Any]:

@@ -5,12 +5,15 @@ The rules, in the order in which they are named when several refuse at once:
 1. Time that is up refuses everything.
 2. Money, then tokens, then exposure, then iterations: what is settled, held and asked must fit under each
    ceiling of the session and of every session above it. A ceiling of 0 admits nothing.
-3. A model or tool outside its list, a tool that needs an approval which nobody can give here, an unknown price
-   where money is bounded, an input or a price above its per-call bound refuse the one call. A per-call bound
-   of 0, also one of time, refuses every call.
+3. A model or tool outside its list, arguments that break a rule or leave the data scope, an unknown price where
+   money is bounded, an input or a price above its per-call bound refuse the one call. A per-call bound of 0,
+   also one of time, refuses every call. No call of a truncated message runs.
 4. A model call may generate ``output_cap`` tokens: the smallest of its per-call bound (4,096 where the
    specification says nothing), the model's own maximum, and what the remainder pays for. Never less than 1.
-5. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
+5. A tool that needs an approval runs with one, is refused when it was rejected, has expired or cannot be asked
+   for here, and is asked for only when nothing else refuses it.
+6. Failures in a row, and calls that bring nothing new, end the run.
+7. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
    verdict says so (``may_fit_later``): the caller waits, and asks again with ``waited`` set.
 
 Nothing here reads a clock or a store, so the same request and facts give the same verdict for ever.
@@ -59,6 +62,8 @@ __all__ = [
 ]
 
 PER_MILLION = 1_000_000
+#: The stop reason of an approval that does not let a call run.
+_NOT_APPROVED = {"rejected": "approval_rejected", "expired": "approval_expired", "failed": "approver_failed"}
 
 
 def decide(request: Request, facts: Facts, limits: Limits) -> Verdict:
@@ -100,6 +105,7 @@ def output_amounts(tokens: int, output_nanousd_per_mtok: int) -> dict[str, int]:
 
 def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     breaches = _time_breaches(facts, limits, limits.per_model_call_ms, "model_call_deadline")
+    breaches += _failure_breaches(facts, limits)
     if limits.models is not None and request.name not in limits.models:
         breaches.append(Breach(stop_reason="model_not_allowed", axis="models"))
     if passes(limits.input_per_call_tokens, request.input_tokens):
@@ -181,16 +187,15 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
 def _tool_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     breaches = _time_breaches(facts, limits, limits.per_tool_call_ms, "tool_call_deadline")
     tier = limits.tier(request.name)
-    if tier != "run":
-        reason = "approver_failed" if tier == "approval" else "tool_refused"
-        breaches.append(Breach(stop_reason=reason, axis="tools"))
+    breaches += _tool_breaches(request, facts, limits, tier)
+    breaches += _progress_breaches(facts, limits) + _failure_breaches(facts, limits)
     price, per_call = facts.price_nanousd, limits.per_tool_call_nanousd
     money = limits.bounds_money or per_call is not None or any(b.meter == NANOUSD for b in facts.balances)
     if money and price is None:
         breaches.append(Breach(stop_reason="tool_refused", axis=NANOUSD))
     if passes(per_call, price or 0):
         breaches.append(Breach(stop_reason="tool_call_cost", axis=NANOUSD, limit=per_call, asked=price))
-    amounts = {TOOL_CALLS: 1, tool_meter(request.name): 1}
+    amounts = {TOOL_CALLS: 1, tool_meter(request.name): 1, **request.amounts}
     if price:
         amounts[NANOUSD] = price
     if limits.iteration_unit in ("tool_call", "action"):
@@ -198,8 +203,61 @@ def _tool_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     breaches += _balance_breaches(amounts, facts)
     if breaches:
         return _refuse(breaches)
+    if tier == "approval" and not facts.approval:
+        return Verdict(kind="ask")
     time_ms, time_reason = _time_left(facts, limits, limits.per_tool_call_ms, "tool_call_deadline")
     return Verdict(kind="allow", amounts=amounts, time_ms=time_ms, time_reason=time_reason)
+
+
+def _tool_breaches(request: Request, facts: Facts, limits: Limits, tier: str) -> list[Breach]:
+    """What refuses this one call of a tool, money, time and progress apart."""
+    found = []
+    if facts.truncated:
+        found.append(Breach(stop_reason="truncated", axis="tools"))
+    if tier == "refuse":
+        found.append(Breach(stop_reason="tool_refused", axis="tools"))
+    if tier == "approval":
+        approval = facts.approval or ("" if facts.approver else "failed")
+        if approval in _NOT_APPROVED:
+            found.append(Breach(stop_reason=_NOT_APPROVED[approval], axis="tools"))
+    if facts.arguments_refused:
+        found.append(Breach(stop_reason="tool_refused", axis="arguments", because=facts.arguments_refused))
+    if facts.outside_scope:
+        found.append(Breach(stop_reason="data_scope", axis="data", because=facts.outside_scope))
+    most, running = limits.concurrent_tools_max, facts.running_tools
+    if passes(most, running + 1):
+        found.append(
+            Breach(
+                stop_reason="tool_refused",
+                axis="concurrent_tools",
+                limit=most,
+                used=running,
+                asked=1,
+                may_fit_later=most != 0,
+            )
+        )
+    return found
+
+
+def _progress_breaches(facts: Facts, limits: Limits) -> list[Breach]:
+    """What says that the calls of this run bring nothing new."""
+    rows = (
+        ("identical_calls", limits.identical_calls_max, facts.identical_calls),
+        ("same_results", limits.same_result_max, facts.same_results),
+        ("cycle", limits.cycle_window or None, limits.cycle_window if facts.in_cycle else None),
+    )
+    return [
+        Breach(stop_reason="no_progress", axis=axis, limit=limit, used=used)
+        for axis, limit, used in rows
+        if limit is not None and used is not None and used >= limit
+    ]
+
+
+def _failure_breaches(facts: Facts, limits: Limits) -> list[Breach]:
+    most, failed = limits.consecutive_failures_max, facts.consecutive_failures
+    if most is None or failed < most:
+        return []
+    return [Breach(stop_reason="consecutive_failures", axis="failures", limit=most, used=failed)]
 
 
 def _charge(request: Request, facts: Facts, limits: Limits) -> Verdict:

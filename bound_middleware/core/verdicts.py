@@ -10,6 +10,8 @@ from .ledger import Chain
 from .usage import INPUT_TOKENS, ITERATIONS, NANOUSD, OUTPUT_TOKENS, TOKENS, Amounts
 
 Kind = Literal["model_call", "tool_call", "charge"]
+#: What is known of the approval of one effect; empty: nobody was asked yet.
+Approval = Literal["", "granted", "rejected", "expired", "failed"]
 
 #: Which reason is named first when several limits are reached together.
 STOP_REASONS = (
@@ -59,7 +61,7 @@ class Request:
 
     For a model call ``input_tokens`` is an upper estimate, ``output_max_tokens`` the model's own maximum per
     generation (``None``: it states none) and ``generations`` how many it returns. For a charge ``amounts`` is
-    what is to be booked.
+    what is to be booked, for a tool call the exposures that it adds to.
     """
 
     kind: Kind
@@ -90,6 +92,12 @@ class Facts:
     ``elapsed_ms`` is the time that the session has been active. ``input_nanousd`` is the most that the input
     costs and ``output_nanousd_per_mtok`` the price of output; for a tool ``price_nanousd`` is the price of one
     call; ``None`` is an unknown price. ``waited`` says that waiting for open holds is over.
+
+    Of a tool call: ``truncated``, its message was cut; ``arguments_refused`` and ``outside_scope``, the rules
+    that its arguments break, in words; ``approval``, and whether an ``approver`` can be asked here;
+    ``running_tools`` now. ``identical_calls`` of this tool with these arguments came to the same result one
+    after the other, the last ``same_results`` of this tool with any arguments did, and ``in_cycle`` says that
+    the last calls repeat the ones before them. ``consecutive_failures`` are turns that ended with a failed tool.
     """
 
     elapsed_ms: int = 0
@@ -98,11 +106,21 @@ class Facts:
     output_nanousd_per_mtok: int = 0
     price_nanousd: int | None = 0
     waited: bool = False
+    truncated: bool = False
+    arguments_refused: tuple[str, ...] = ()
+    outside_scope: tuple[str, ...] = ()
+    approval: Approval = ""
+    approver: bool = False
+    running_tools: int = 0
+    identical_calls: int = 0
+    same_results: int = 0
+    in_cycle: bool = False
+    consecutive_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breach:
-    """One bound that does not let the request pass. Numbers are in the unit of the axis."""
+    """One bound that does not let the request pass: numbers in the unit of the axis, ``because`` in words."""
 
     stop_reason: str
     axis: str
@@ -111,19 +129,20 @@ class Breach:
     held: int | None = None
     asked: int | None = None
     account_id: str = ""
+    because: tuple[str, ...] = ()
     may_fit_later: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What may be done.
+    """What may be done: ``ask`` means that a person, or the policy in a person's place, has to approve it first.
 
     ``amounts`` is what to hold when allowed; ``output_cap_tokens`` what one generation may produce (``None``:
     not bounded) and ``cap_reason`` the bound that set it; ``time_ms`` how long the call may take and
     ``time_reason`` the bound that set that. ``breaches`` are in the order in which they are named.
     """
 
-    kind: Literal["allow", "refuse"]
+    kind: Literal["allow", "refuse", "ask"]
     amounts: Amounts = field(default_factory=dict)
     output_cap_tokens: int | None = None
     cap_reason: str | None = None

@@ -29,7 +29,8 @@ def amounts_of(request, facts, limits, output):
     iteration = {"iterations": 1} if limits.iteration_unit in (request.kind, "action") else {}
     if request.kind == "tool_call":
         price = {"nanousd": facts.price_nanousd} if facts.price_nanousd else {}
-        return {"tool_calls": 1, f"tool_calls:{request.name}": 1, **price, **iteration}
+        exposure = dict(request.amounts)
+        return {"tool_calls": 1, f"tool_calls:{request.name}": 1, **exposure, **price, **iteration}
     output *= request.generations
     cost = (facts.input_nanousd or 0) + ceil(Fraction(output * facts.output_nanousd_per_mtok, 1_000_000))
     tokens = {
@@ -52,7 +53,22 @@ def reasons_of(request, facts, limits, amounts, *, with_holds=True):
     closed = (limits.tools is not None and not listed) or name in limits.forbidden_tools
     closed |= answer == "refuse" and not (listed or name in limits.approval_tools)
     asks = not closed and (name in limits.approval_tools or (answer == "approval" and not listed))
+    repeats = [
+        (limits.identical_calls_max, facts.identical_calls),
+        (limits.same_result_max, facts.same_results),
+        (limits.cycle_window or None, limits.cycle_window if facts.in_cycle else -1),
+    ]
+    not_given = {"": not facts.approver, "failed": True}.get(facts.approval, False)
+    busy = over(limits.concurrent_tools_max, facts.running_tools * with_holds + 1)
     found = {
+        "truncated": tool and facts.truncated,
+        "data_scope": tool and facts.outside_scope != (),
+        "approval_rejected": tool and asks and facts.approval == "rejected",
+        "approval_expired": tool and asks and facts.approval == "expired",
+        "no_progress": tool and any(most is not None and most <= n for most, n in repeats),
+        "consecutive_failures": request.kind != "charge"
+        and limits.consecutive_failures_max is not None
+        and facts.consecutive_failures >= limits.consecutive_failures_max,
         "deadline": limits.wall_clock_ms is not None and facts.elapsed_ms >= limits.wall_clock_ms,
         "idle": limits.idle_ms == 0,
         "model_call_deadline": model and limits.per_model_call_ms == 0,
@@ -60,14 +76,19 @@ def reasons_of(request, facts, limits, amounts, *, with_holds=True):
         "model_not_allowed": model and limits.models is not None and request.name not in limits.models,
         "input_per_call": model and over(limits.input_per_call_tokens, request.input_tokens),
         "unpriced_model": not tool and unknown,
-        "tool_refused": tool and (closed or unknown),
-        "approver_failed": tool and asks,
+        "tool_refused": tool and (closed or unknown or facts.arguments_refused != () or busy),
+        "approver_failed": tool and asks and not_given,
         "model_call_cost": model and over(limits.per_model_call_nanousd, amounts.get("nanousd", 0)),
         "tool_call_cost": tool and over(limits.per_tool_call_nanousd, facts.price_nanousd or 0),
         "token_budget": model and 0 in (limits.output_per_call_tokens, request.output_max_tokens),
     }
     asked = [(b, b.settled + b.held * with_holds + amounts[b.meter]) for b in facts.balances if b.meter in amounts]
     return {r for r, so in found.items() if so} | {stop_reason_of(b.meter) for b, n in asked if over(b.limit, n)}
+
+
+def asks_first(request, facts, limits):
+    """Whether a call that nothing refuses has to be approved first."""
+    return request.kind == "tool_call" and limits.tier(request.name) == "approval" and facts.approval == ""
 
 
 def cap_of(request, facts, limits, **how):
@@ -125,4 +146,6 @@ class Books:
 
 @pytest.fixture(scope="session")
 def reference():
-    return SimpleNamespace(amounts_of=amounts_of, reasons_of=reasons_of, cap_of=cap_of, Books=Books)
+    return SimpleNamespace(
+        amounts_of=amounts_of, reasons_of=reasons_of, asks_first=asks_first, cap_of=cap_of, Books=Books
+    )

@@ -5,7 +5,16 @@ from dataclasses import replace
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bound_middleware.core.gateway import Balance, Facts, Request, decide, in_order, more_output, output_amounts
+from bound_middleware.core.gateway import (
+    Balance,
+    Facts,
+    Request,
+    Verdict,
+    decide,
+    in_order,
+    more_output,
+    output_amounts,
+)
 from bound_middleware.core.limits import Limits
 
 law = settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
@@ -27,7 +36,13 @@ model_calls = st.builds(
 )
 requests = st.one_of(
     model_calls,
-    st.builds(Request, kind=st.just("tool_call"), id=st.just("t"), name=st.sampled_from(["search", "read"])),
+    st.builds(
+        Request,
+        kind=st.just("tool_call"),
+        id=st.just("t"),
+        name=st.sampled_from(["search", "read"]),
+        amounts=st.just({}) | st.builds(lambda n: {"exposure:x": n}, small),
+    ),
     st.builds(
         Request, kind=st.just("charge"), id=st.just("x"), amounts=st.dictionaries(st.sampled_from(METERS), small)
     ),
@@ -40,8 +55,24 @@ balances = st.builds(
     settled=small | st.just(0),
     held=small | st.just(0),
 )
+few = st.integers(0, 3)
+of_tools = {
+    "truncated": st.booleans(),
+    "arguments_refused": st.just(()) | st.just(("amount",)),
+    "outside_scope": st.just(()) | st.just(("path",)),
+    "approval": st.sampled_from(["", "granted", "rejected", "expired", "failed"]),
+    "approver": st.booleans(),
+    "running_tools": few,
+    "identical_calls": few,
+    "same_results": few,
+    "in_cycle": st.booleans(),
+    "consecutive_failures": few,
+}
 facts = st.builds(
-    Facts,
+    lambda some, **known: Facts(**known, **some),
+    some=st.lists(st.sampled_from(sorted(of_tools)), max_size=3, unique=True).flatmap(
+        lambda names: st.fixed_dictionaries({name: of_tools[name] for name in names})
+    ),
     elapsed_ms=small,
     balances=st.lists(balances, max_size=4).map(tuple),
     input_nanousd=maybe,
@@ -66,6 +97,11 @@ bounds = {
     "approval_tools": some_names,
     "reversible_tools": some_names,
     "unknown_tools": st.sampled_from(["approval", "refuse"]),
+    "concurrent_tools_max": few,
+    "identical_calls_max": few,
+    "same_result_max": few,
+    "cycle_window": few,
+    "consecutive_failures_max": few,
 }
 limits = (
     st.lists(st.sampled_from(sorted(bounds)), max_size=3, unique=True)
@@ -86,6 +122,9 @@ def test_the_gateway_agrees_with_the_reference_on_anything(reference, request_, 
         assert set(named) == reasons
         assert list(dict.fromkeys(named)) == in_order(named)
         assert verdict.may_fit_later == (not reference.reasons_of(request_, facts, limits, least, with_holds=False))
+        return
+    if reference.asks_first(request_, facts, limits):
+        assert verdict == Verdict(kind="ask")
         return
     cap, later = (reference.cap_of(request_, facts, limits, with_holds=holds) for holds in (True, False))
     if cap != later and not facts.waited:
@@ -130,7 +169,7 @@ def test_law_3_what_is_allowed_never_exceeds_a_ceiling(request_, facts, limits):
 @given(requests, facts)
 @law
 def test_law_5_none_is_unbounded(request_, facts):
-    free = replace(facts, balances=())
+    free = replace(facts, balances=(), truncated=False, arguments_refused=(), outside_scope=())
     call = replace(request_, output_max_tokens=None)
     verdict = decide(call, free, Limits())
     assert verdict.kind == "allow"
