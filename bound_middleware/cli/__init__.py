@@ -22,6 +22,10 @@ INTERRUPTED = 130
 
 #: name -> (module under this package, help in one line)
 COMMANDS = {
+    "evaluate": ("evaluate", "decide on an action from four scores"),
+    "evaluate-workflow": ("evaluate_workflow", "decide from the signals of a coding agent's run"),
+    "evaluate-contract": ("evaluate_contract", "decide on a step from its contract and the evidence"),
+    "assess": ("assess", "tell whether the checks of a plan look measurable"),
     "spec": ("spec", "explain, lint, compare a specification; its JSON Schema"),
     "run": ("run", "run a Python program under a specification"),
     "demo": ("demo", "see every bound at work, without a network or a key"),

@@ -197,9 +197,9 @@ def request_from(values: Mapping[str, Any]) -> Request:
 
 def facts_from(values: Mapping[str, Any]) -> Facts:
     """The facts of a recorded event."""
-    known = dict(values)
+    known: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
     known["balances"] = tuple(Balance(**b) for b in known.get("balances", ()))
-    return Facts(**{name: tuple(v) if isinstance(v, list) else v for name, v in known.items()})
+    return Facts(**known)
 
 
 def limits_as_dict(limits: Limits) -> dict[str, Any]:

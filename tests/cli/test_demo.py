@@ -8,18 +8,19 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
-from bound_middleware.cli import demo, demo_acts, demo_project
+from bound_middleware.cli import demo, demo_acts, demo_local, demo_project
 
 #: Where nothing listens: port 9 of this machine.
 NOWHERE = "http://127.0.0.1:9"
 
 
 def options(**given):
-    return argparse.Namespace(**{"fast": True, "json": False, **given})
+    return argparse.Namespace(**{"fast": True, "json": False, "model": "scripted", **given})
 
 
 def total(run):
@@ -161,3 +162,28 @@ def test_the_tools_stay_in_the_project_and_really_run_its_tests(tmp_path):
     assert not project.kept()
     with pytest.raises(ValueError, match="outside the project"):
         read_file("../secret")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_without_the_real_model_one_line_says_how_to_install_it(as_json, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("BOUND_LOCAL_MODEL_DIR", str(tmp_path))
+    assert demo.run(options(model="local", json=as_json)) == 1
+    said = capsys.readouterr()
+    assert said.err == (
+        "error: the local model is not installed: make setup-local-model "
+        "(or: python -m bound_middleware.testing.local_model_setup)\n"
+    )
+    assert "Act" not in said.out
+    assert not as_json or said.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_the_real_model_its_own_acts_are_played(monkeypatch, capsys):
+    held = demo_acts.Promise(text="this one holds", held=True)
+    act = demo_acts.Act(number=1, title="A title", counts=(), outcomes={}, promises=(held,))
+    monkeypatch.setattr(demo_local, "acts_with", lambda: nullcontext((lambda *, fast: act,)))
+    monkeypatch.setattr(demo_acts, "ACTS", ())
+    assert demo.run(options(model="local")) == 0
+    said = capsys.readouterr().out
+    assert "against a small real model" in said
+    assert "1 of 1 promises held" in said

@@ -50,7 +50,8 @@ def test_a_session_and_a_spec_load_no_framework(code):
 
 def test_every_public_name_is_there_and_listed():
     for name in bound_middleware.__all__:
-        assert getattr(bound_middleware, name).__name__ == name
+        own_name = "Literal" if name == "Decision" else name  # an alias of a Literal has no name of its own
+        assert getattr(bound_middleware, name).__name__ == own_name
     listed = dir(bound_middleware)
     assert set(bound_middleware.__all__) <= set(listed)
     assert len(listed) == len(set(listed))

@@ -1,0 +1,70 @@
+"""Takes secrets out of text before it is stored, hashed or shown. A best effort: see ``docs/evidence.md``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+MARK = "[redacted]"
+#: Shorter values are words: taking those out would spoil a report and hide nothing.
+SECRET_CHARS_MIN = 8
+
+# Every repetition that may fail after a long run is bounded: a flood of output must not cost quadratic time.
+_NAME = (
+    r"(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|passphrase|credential|private[_-]?key|auth(?!or))"
+)
+_NAMED_SECRET = re.compile(_NAME, re.IGNORECASE)
+_SHAPES = (
+    # A key in armour, up to its end or to the end of what was kept.
+    re.compile(
+        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+    ),
+    re.compile(r"\beyJ[\w-]{8,1024}\.[\w-]{8,4096}\.[\w-]*"),
+    re.compile(r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}"),
+    re.compile(r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bxox[a-z]-[\w-]{10,}"),
+    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}|\bpypi-[\w-]{20,}"),
+)
+_BEARER = re.compile(r"\b(Bearer|Basic)\s{1,8}[\w.~+/=-]{8,}", re.IGNORECASE)
+_USERINFO = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://)[^/\s:@'\"]{0,256}:[^/\s@'\"]{1,256}@", re.IGNORECASE)
+_ASSIGNED = re.compile(
+    rf"""({_NAME}[\w.-]{{0,64}}["']?\s{{0,8}}[=:]\s{{0,8}})(?![:=])"""
+    r"""(?P<value>"[^"\n]{4,512}"|'[^'\n]{4,512}'|[^\s"',;&]{4,})""",
+    re.IGNORECASE,
+)
+
+
+class Redactor:
+    """Replaces secrets by a mark: known values first, then shapes of keys, then what stands after a telling name.
+
+    Args:
+        environment: variables whose name tells of a secret give values that are replaced wherever they stand.
+        secrets: more values. Those shorter than 8 characters are left alone.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self, environment: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> None:
+        named = (value for name, value in (environment or {}).items() if _NAMED_SECRET.search(name))
+        found = {value for value in (*named, *secrets) if len(value.strip()) >= SECRET_CHARS_MIN}
+        # The longest first: a secret may be the beginning of another.
+        known = sorted(found, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, text: str) -> str:
+        """The text with every secret replaced."""
+        if self._known is not None:
+            text = self._known.sub(MARK, text)
+        for shape in _SHAPES:
+            text = shape.sub(MARK, text)
+        text = _USERINFO.sub(rf"\1{MARK}@", text)
+        text = _BEARER.sub(rf"\1 {MARK}", text)
+        return _ASSIGNED.sub(_unless_a_count, text)
+
+    def __repr__(self) -> str:
+        return "Redactor()"
+
+
+def _unless_a_count(found: re.Match[str]) -> str:
+    # "tokens: 12345" counts something; "password: 12345" does not.
+    is_count = found["value"].isdigit() and found[1].lower().startswith("token")
+    return found[0] if is_count else found[1] + MARK
