@@ -1,8 +1,9 @@
 """``BoundMiddleware``: the bounds of a session around ``create_agent``. It translates; the session decides.
 
 A run is one new input: ``before_agent`` opens a session for it, under an id that is kept in a private channel,
-so that a resumed run goes on with the same budget. Model calls run on a bounded copy of the model; tools are
-judged before they run. A bound that is reached ends the run with what it has, and the outcome in its output.
+so that a resumed run goes on with the same budget (see ``runs``). Model calls run on a bounded copy of the model;
+tools are judged before they run. A bound that is reached ends the run with what it has, and the outcome in its
+output and at the end of its ``custom`` stream.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware
@@ -24,29 +26,19 @@ from ..core.errors import BoundExceeded, SpecError
 from ..session import arguments, charges, scope
 from ..session.flow import Flow, Op, adrive, drive
 from ..session.session import BoundSession
-from . import hook
+from . import hook, runs
+from .channel import merge
 from .errors import bubbling
 from .model import bound_model
 from .texts import refusal_text, stop_text, stopped_text
 
-#: Runs that ended without a word (an exception in the user's code) are forgotten after so many others.
-OPEN_RUNS_KEPT = 1_024
 #: Bounded copies of models that are kept, so that a model is copied once and not for each call.
 COPIES_KEPT = 32
 #: The private channel that keeps the id of a run.
 RUN_ID = "bound_run_id"
 
 _lock = threading.Lock()
-_runs: OrderedDict[str, BoundSession] = OrderedDict()
 _copies: OrderedDict[int, tuple[BaseChatModel, BaseChatModel]] = OrderedDict()
-
-
-def merge(left: Any, right: Any) -> Any:
-    """The ``bound`` channel: later outcomes replace, decisions are kept by node."""
-    if not left or not right:
-        return right or left
-    decisions = {**left.get("decisions", {}), **right.get("decisions", {})}
-    return {**left, **right, "decisions": decisions}
 
 
 class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -59,6 +51,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         spec: a ``BoundSpec``, a path or a dict.
         session: one session for all runs, instead of one for each.
         ledger, clock, prices, sinks, shadow: as for ``BoundSession``; a session for each run is opened with them.
+            A run goes on with its budget in another process where the ledger lasts, else in this one.
         scope: ``run`` counts each new input on its own; ``thread`` counts a ``thread_id`` as long as the ledger
             lasts.
         on_breach: ``end`` returns what the run has, with the outcome; ``raise`` raises ``BoundExceeded``.
@@ -126,92 +119,81 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         return await adrive(self._begin())
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        return drive(self._finish(state))
+        return self._told(runtime, drive(self._finish(state)))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        return await adrive(self._finish(state))
+        return self._told(runtime, await adrive(self._finish(state)))
 
     def _begin(self) -> Flow[dict[str, Any] | None]:
         if self._session is not None:
             self._session.start_clock()
             return None
-        run_id = self._run_id()
-        yield from self._opened(run_id)
+        if self._scope == "thread":
+            run_id, run = runs.thread_id(), None
+        else:
+            run_id = yield from runs.new_id(self)
+            run = runs.known(run_id)
+        if run is None:
+            run = yield from self._opened(run_id)
+        run.resume()
+        run.leave()
         return {RUN_ID: run_id}
 
-    def _run_id(self) -> str:
-        if self._scope == "run":
-            return uuid.uuid4().hex
-        thread_id = (get_config().get("configurable") or {}).get("thread_id")
-        if thread_id is None:
-            raise SpecError(
-                "counting by thread needs a thread_id",
-                key="scope",
-                allowed='config={"configurable": {"thread_id": ...}}',
-            )
-        return f"thread:{thread_id}"
-
-    def _opened(self, run_id: str) -> Flow[BoundSession]:
+    def _opened(self, run_id: str) -> Flow[runs.Run]:
         configurable = get_config().get("configurable") or {}
         owner: dict[str, Any] = {"tenant": configurable.get("bound_tenant"), "user": configurable.get("bound_user")}
         blocking = bool(getattr(self._arguments["ledger"], "blocking", False))
         session: BoundSession = yield Op(
             lambda: BoundSession(self._spec, session_id=run_id, **self._arguments, **owner), blocking
         )
-        session.start_clock()
-        with _lock:
-            _runs[run_id] = session
-            while len(_runs) > OPEN_RUNS_KEPT:
-                _runs.popitem(last=False)
-        return session
+        return runs.keep(session)
 
-    def _of(self, state: Any) -> Flow[BoundSession]:
-        """The session of the run that this state belongs to; opened again after a restart."""
+    def _of(self, state: Any) -> Flow[runs.Run]:
+        """The run that this state belongs to; opened again after a restart."""
         if self._session is not None:
-            return self._session
-        run_id = state.get(RUN_ID) or self._run_id()
-        with _lock:
-            session = _runs.get(run_id)
-        if session is None:
-            session = yield from self._opened(run_id)
-        return session
+            return runs.Run(self._session)
+        run_id = state.get(RUN_ID)
+        if run_id is None:
+            run_id = runs.thread_id() if self._scope == "thread" else (yield from runs.unknown_id())
+        return runs.known(run_id) or (yield from self._opened(run_id))
 
-    def _finish(self, state: Any) -> Flow[dict[str, Any] | None]:
-        session = yield from self._of(state)
+    def _finish(self, state: Any) -> Flow[dict[str, Any]]:
+        run = yield from self._of(state)
+        session = run.session
         if self._session is None:
             yield Op(lambda: session.close(), session.ledger.blocking)
-            with _lock:
-                _runs.pop(session.session_id, None)
+            runs.end(run)
         outcome = yield Op(lambda: session.outcome_if(ended=True), session.ledger.blocking)
         return {self._key: {"outcome": outcome.as_dict(), "decisions": {}}}
+
+    def _told(self, runtime: Any, update: dict[str, Any]) -> dict[str, Any]:
+        """The update of the state, also as the last event of the ``custom`` stream."""
+        runtime.stream_writer(update)
+        return update
 
     # -- model calls ---------------------------------------------------------------------------------------
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        session = drive(self._of(request.state))
-        stopped = drive(self._already_stopped(session))
-        if stopped is not None:
-            return stopped
-        scope.enter(session)
-        try:
-            return handler(self._bounded(request, session))
-        except BoundExceeded as error:
-            return self._ended(session, error)
-        finally:
-            scope.leave(session)
+        run = drive(self._of(request.state))
+        with runs.inside(self, run):
+            stopped = drive(self._already_stopped(run.session))
+            if stopped is not None:
+                return stopped
+            try:
+                return handler(self._bounded(request, run.session))
+            except BoundExceeded as error:
+                return self._ended(run.session, error)
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        session = await adrive(self._of(request.state))
-        stopped = await adrive(self._already_stopped(session))
-        if stopped is not None:
-            return stopped
-        scope.enter(session)
-        try:
-            return await handler(self._bounded(request, session))
-        except BoundExceeded as error:
-            return self._ended(session, error)
-        finally:
-            scope.leave(session)
+        run = await adrive(self._of(request.state))
+        with runs.inside(self, run):
+            stopped = await adrive(self._already_stopped(run.session))
+            if stopped is not None:
+                return stopped
+            try:
+                return await handler(self._bounded(request, run.session))
+            except BoundExceeded as error:
+                return self._ended(run.session, error)
 
     def _bounded(self, request: Any, session: BoundSession) -> Any:
         names = [name for tool in request.tools or () if (name := _tool_name(tool)) is not None]
@@ -237,34 +219,28 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
     # -- tools ---------------------------------------------------------------------------------------------
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        session = drive(self._of(request.state))
-        refused = drive(self._judged(session, request.tool_call))
-        if refused is not None:
-            return refused
-        token = scope.judged_tool_call.set(scope.Judged(request.tool_call["id"], (session,)))
-        scope.enter(session)
-        try:
-            return handler(request)
-        except BoundExceeded as error:
-            return self._stopped_inside(session, request.tool_call, error)
-        finally:
-            scope.leave(session)
-            scope.judged_tool_call.reset(token)
+        run = drive(self._of(request.state))
+        with runs.inside(self, run):
+            refused = drive(self._judged(run.session, request.tool_call))
+            if refused is not None:
+                return refused
+            try:
+                with _judged_by(run.session, request.tool_call):
+                    return handler(request)
+            except BoundExceeded as error:
+                return self._stopped_inside(run.session, request.tool_call, error)
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        session = await adrive(self._of(request.state))
-        refused = await adrive(self._judged(session, request.tool_call))
-        if refused is not None:
-            return refused
-        token = scope.judged_tool_call.set(scope.Judged(request.tool_call["id"], (session,)))
-        scope.enter(session)
-        try:
-            return await handler(request)
-        except BoundExceeded as error:
-            return self._stopped_inside(session, request.tool_call, error)
-        finally:
-            scope.leave(session)
-            scope.judged_tool_call.reset(token)
+        run = await adrive(self._of(request.state))
+        with runs.inside(self, run):
+            refused = await adrive(self._judged(run.session, request.tool_call))
+            if refused is not None:
+                return refused
+            try:
+                with _judged_by(run.session, request.tool_call):
+                    return await handler(request)
+            except BoundExceeded as error:
+                return self._stopped_inside(run.session, request.tool_call, error)
 
     def _judged(self, session: BoundSession, call: Mapping[str, Any]) -> Flow[ToolMessage | None]:
         """The answer to a refused call, or ``None`` for one that may run."""
@@ -285,6 +261,16 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         if around or (ours and self._on_breach == "raise"):
             raise bubbling(error)
         return _error_message(call, stopped_text(call["name"], error.stop_reason))
+
+
+@contextmanager
+def _judged_by(session: BoundSession, call: Mapping[str, Any]) -> Iterator[None]:
+    """No other seam judges this call again."""
+    token = scope.judged_tool_call.set(scope.Judged(call["id"], (session,)))
+    try:
+        yield
+    finally:
+        scope.judged_tool_call.reset(token)
 
 
 def _error_message(call: Mapping[str, Any], text: str) -> ToolMessage:

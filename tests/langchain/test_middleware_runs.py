@@ -162,18 +162,23 @@ def test_ten_runs_at_once_on_one_instance_have_a_budget_each(search, colour):
 
 def test_nothing_grows_on_the_instance_or_in_the_process(search):
     from bound_middleware.langchain import middleware as module
-    from bound_middleware.langchain import open_calls
+    from bound_middleware.langchain import open_calls, runs
     from bound_middleware.session import scope
 
     middleware = BoundMiddleware(limit(1))
     agent = create_agent(ScriptedChatModel(["done"], cycle=True), [search], middleware=[middleware])
     agent.invoke(ASK)
     before = {k: repr(v) for k, v in vars(middleware).items()}
-    sizes = len(module._runs), len(module._copies), len(open_calls._open), len(scope.live())
+
+    def sizes():
+        kept = (runs._open, runs._ended, runs._failed, module._copies, open_calls._open, scope.live())
+        return [len(one) for one in kept]
+
+    sizes_before = sizes()
     for _ in range(100):
         agent.invoke(ASK)
     assert {k: repr(v) for k, v in vars(middleware).items()} == before
-    assert (len(module._runs), len(module._copies), len(open_calls._open), len(scope.live())) == sizes
+    assert sizes() == sizes_before
 
 
 def test_a_resumed_run_goes_on_with_its_budget(search, ran, run):

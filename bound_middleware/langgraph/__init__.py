@@ -1,0 +1,63 @@
+"""Decisions, rollback and effects in LangGraph. These modules translate; ``decision`` and ``session`` decide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .decision_middleware import DecisionMiddleware
+    from .decision_node import BoundDecisionNode, BoundState
+    from .effect_store import MemoryJournal, SqliteJournal
+    from .effects import Compensation, compensated_by, without_effect
+    from .insert import insert_decision
+    from .rollback import Rollback, RollbackReport
+    from .rollback_outside import arollback_thread, rollback_thread
+    from .routing import route_on_decision
+    from .workspace import Workspace
+    from .workspace_tree import WorkspaceError
+
+__all__ = [
+    "BoundDecisionNode",
+    "BoundState",
+    "Compensation",
+    "DecisionMiddleware",
+    "MemoryJournal",
+    "Rollback",
+    "RollbackReport",
+    "SqliteJournal",
+    "Workspace",
+    "WorkspaceError",
+    "arollback_thread",
+    "compensated_by",
+    "insert_decision",
+    "rollback_thread",
+    "route_on_decision",
+    "without_effect",
+]
+
+_HOMES = {
+    "BoundDecisionNode": "decision_node",
+    "BoundState": "decision_node",
+    "Compensation": "effects",
+    "DecisionMiddleware": "decision_middleware",
+    "MemoryJournal": "effect_store",
+    "Rollback": "rollback",
+    "RollbackReport": "rollback",
+    "SqliteJournal": "effect_store",
+    "Workspace": "workspace",
+    "WorkspaceError": "workspace_tree",
+    "arollback_thread": "rollback_outside",
+    "compensated_by": "effects",
+    "insert_decision": "insert",
+    "rollback_thread": "rollback_outside",
+    "route_on_decision": "routing",
+    "without_effect": "effects",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,120 @@
+"""What a running node can learn from its config. LangGraph documents none of it; the canaries watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.graph._branch import BranchSpec
+from langgraph.pregel._write import ChannelWriteEntry
+
+_READ, _CALL, _TASK = "__pregel_read", "__pregel_call", "__pregel_task_id"
+
+
+def _conf(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = config.get("configurable") or {}
+    return found
+
+
+def _metadata(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = config.get("metadata") or {}
+    return found
+
+
+def is_running(config: Mapping[str, Any]) -> bool:
+    """Whether this is a task of a run, and not somebody's ``update_state``."""
+    return "__pregel_scratchpad" in _conf(config)
+
+
+def thread(config: Mapping[str, Any]) -> str:
+    """The thread, empty when there is none."""
+    return str(_conf(config).get("thread_id") or "")
+
+
+def task_id(config: Mapping[str, Any]) -> str:
+    """The id of this task: the same when it is dispatched again, another one in a fork."""
+    return str(_conf(config)[_TASK])
+
+
+def node(config: Mapping[str, Any]) -> str:
+    """The name of the node that runs."""
+    return str(_metadata(config)["langgraph_node"])
+
+
+def namespace(config: Mapping[str, Any]) -> str:
+    """Where this task is: ``node:task``, in a sub-graph after those around it and ``|``."""
+    return str(_conf(config).get("checkpoint_ns") or "")
+
+
+def names_of_graph(config: Mapping[str, Any]) -> frozenset[str]:
+    """What a ``ParentCommand`` may call the graph that this task belongs to."""
+    here = namespace(config)
+    without_ids = "|".join(part.partition(":")[0] for part in here.split("|"))
+    return frozenset((here, without_ids, node(config)))
+
+
+def was_sent(config: Mapping[str, Any]) -> bool:
+    """Whether this task was started by a ``Send``, with an input of its own."""
+    path: tuple[Any, ...] = _metadata(config).get("langgraph_path") or ()
+    return bool(path) and path[0] == "__pregel_push"
+
+
+def channels(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All channels of the graph, by name, as they stand in this step. Not to be changed."""
+    found: Mapping[str, Any] = _conf(config)[_READ].args[1]
+    return found
+
+
+def read(config: Mapping[str, Any], names: Iterable[str], *, fresh: bool = False) -> dict[str, Any]:
+    """The values of channels that have one; ``fresh`` with what this task has written."""
+    known = channels(config)
+    found: dict[str, Any] = _conf(config)[_READ]([name for name in names if name in known], fresh)
+    return found
+
+
+def state(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of all channels that a user knows."""
+    hidden = ("__", "branch:", "join:", "bound_")
+    return read(config, [name for name in channels(config) if not name.startswith(hidden)])
+
+
+def has_node(config: Mapping[str, Any], name: str) -> bool:
+    """Whether the graph has such a node."""
+    return f"branch:to:{name}" in channels(config)
+
+
+def nodes(config: Mapping[str, Any]) -> list[str]:
+    """The names of the graph's nodes."""
+    return [name.removeprefix("branch:to:") for name in channels(config) if name.startswith("branch:to:")]
+
+
+def has_branches(config: Mapping[str, Any]) -> bool:
+    """Whether conditional edges leave this node."""
+    return any(
+        isinstance(getattr(getattr(writer, "func", None), "__self__", None), BranchSpec)
+        for writer in _writers(config)
+    )
+
+
+def static_edges(config: Mapping[str, Any]) -> list[str]:
+    """Where edges lead that are taken whatever this node says."""
+    entries = (entry for writer in _writers(config) for entry in getattr(writer, "writes", ()))
+    channels = (entry.channel for entry in entries if isinstance(entry, ChannelWriteEntry))
+    return [name.rpartition(":")[2] for name in channels if name.startswith(("branch:to:", "join:"))]
+
+
+def _writers(config: Mapping[str, Any]) -> Any:
+    return getattr(_conf(config)[_CALL].args[0](), "writers", ())
+
+
+@contextmanager
+def current(config: RunnableConfig) -> Iterator[None]:
+    """Make a config the one that ``get_config`` finds; LangGraph does so for nodes, and not for edges."""
+    token = var_child_runnable_config.set(config)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)

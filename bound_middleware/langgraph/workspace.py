@@ -1,0 +1,236 @@
+"""A folder whose files can be brought back to how they were before a run wrote to them.
+
+What the run wrote is the difference between the folder before and after each guarded node; what others write in
+between is theirs. ``window`` is open around a node; ``restored`` takes back what windows recorded since a mark.
+Ignored files and ``.git`` are never read or touched.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import SpecError
+from ..core.usage import count
+from ..ledgers.owners import Owner, is_gone, this_process
+from .workspace_ignore import Ignored
+from .workspace_restore import Plan, carried_out, planned
+from .workspace_store import Entry, Store, Window
+from .workspace_tree import Limits, Root, Scanner, Tree, WorkspaceError, changes
+
+#: Well above the sources of a large project; what is generated or installed is ignored in any case.
+FILES_MAX = 50_000
+FILE_BYTES_MAX = 64 * 2**20
+TOTAL_BYTES_MAX = 2**30
+
+
+class Workspace:
+    """The files below ``path`` that are not ignored: by git's rules in a repository, else by a list of our own.
+
+    Args:
+        path: the folder. It must exist.
+        state: a private folder for contents and journal, outside of ``path`` when the run must not reach it;
+            default ``.bound/workspace`` inside, which ignores itself.
+        files_max, file_bytes_max, total_bytes_max: what may be stored at most, inclusive; more is an error before
+            the node runs.
+
+    Raises:
+        SpecError: no such folder, a limit is no count, or the platform cannot walk folders by descriptor.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        state: str | os.PathLike[str] | None = None,
+        files_max: int = FILES_MAX,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        total_bytes_max: int = TOTAL_BYTES_MAX,
+    ) -> None:
+        if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(path):
+            raise SpecError("no such folder", key="workspace", value=path, allowed="the path of a folder")
+        if os.rename not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+            raise SpecError("this platform cannot walk folders by descriptor", key="workspace", value=path)
+        self.path = os.path.realpath(path)
+        self.state = (
+            os.path.realpath(state) if state is not None else os.path.join(self.path, ".bound", "workspace")
+        )
+        inside = os.path.relpath(self.state, self.path)
+        if inside == ".":
+            raise SpecError("the private folder is the workspace itself", key="state", value=state)
+        #: Nothing of our own is part of the workspace: ``.bound`` as a whole, or the folder that was given.
+        self._private = None if inside.startswith("..") else ".bound" if state is None else inside
+        self._limits = Limits(
+            files_max=count(files_max, "files_max"),
+            file_bytes_max=count(file_bytes_max, "file_bytes_max"),
+            total_bytes_max=count(total_bytes_max, "total_bytes_max"),
+        )
+        with _lock:
+            self._shared = _shared.setdefault(f"{self.path}\0{self.state}", _Shared(Store(Path(self.state))))
+        self.store = self._shared.store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuilt, (self.path, self.state, asdict(self._limits)))
+
+    @property
+    def reads(self) -> int:
+        """How many files were read to compare or store them; for tests and measurements."""
+        return self._shared.scanner.reads
+
+    def head(self) -> int:
+        """A mark: the number of changes recorded so far."""
+        return self.store.head()
+
+    def enter(self, *, thread_id: str, checkpoint_id: str = "", node: str = "") -> None:
+        """A guarded node begins. Windows of parallel nodes are one window.
+
+        Raises:
+            WorkspaceError: there is more than the limits allow, or another process is at work here.
+        """
+        with self._shared.lock:
+            if self._shared.active == 0:
+                with self._root() as root:
+                    self._settle_window(root)
+                    self._look(root)
+                    self._remember(thread_id=thread_id, checkpoint_id=checkpoint_id, node=node)
+            self._shared.active += 1
+
+    def leave(self, *, thread_id: str, checkpoint_id: str = "", node: str = "") -> None:
+        """It ended, or failed. What changed since the last look is recorded as the run's."""
+        shared = self._shared
+        with shared.lock, self._root() as root:
+            assert shared.ignored is not None
+            shared.active -= 1
+            after = shared.ignored.read_again(
+                lambda skips: self._scan(root, skips), shared.tree, self.store.content
+            )
+            changed = changes(shared.tree, after)
+            if changed:
+                self.store.append(
+                    Entry(order=0, thread_id=thread_id, checkpoint_id=checkpoint_id, node=node, changes=changed)
+                )
+            if shared.active:
+                self._look(root)
+                self._remember(thread_id=thread_id, checkpoint_id=checkpoint_id, node=node)
+            else:
+                self.store.close_window()
+
+    @contextmanager
+    def window(self, *, thread_id: str, checkpoint_id: str = "", node: str = "") -> Iterator[None]:
+        """``enter`` and ``leave`` around what is inside."""
+        self.enter(thread_id=thread_id, checkpoint_id=checkpoint_id, node=node)
+        try:
+            yield
+        finally:
+            self.leave(thread_id=thread_id, checkpoint_id=checkpoint_id, node=node)
+
+    def plan(self, *, thread_id: str, since: int = 0, checkpoint_id: str = "") -> Plan:
+        """What ``restored`` would do now. Changes nothing on the disk."""
+        with self._shared.lock, self._root() as root:
+            return planned(root, self._chosen(root, thread_id, since, checkpoint_id))
+
+    def restored(self, *, thread_id: str, since: int = 0, checkpoint_id: str = "") -> Plan:
+        """Take back what the run of this thread changed; what was restored, and what was left and why.
+
+        Args:
+            thread_id: whose changes.
+            since: a mark; the changes after it.
+            checkpoint_id: the changes of nodes that started from this checkpoint or a later one.
+        """
+        shared = self._shared
+        with shared.lock, self._root() as root:
+            entries = self._chosen(root, thread_id, since, checkpoint_id)
+            plan = carried_out(root, self.store, planned(root, entries))
+            self.store.undone(entries)
+            if shared.active:
+                # A parallel node is at work: what was restored is not its change.
+                self._look(root)
+            return plan
+
+    def _chosen(self, root: Root, thread_id: str, since: int, checkpoint_id: str) -> list[Entry]:
+        if self._shared.active == 0:
+            self._settle_window(root)
+        entries = self.store.since(thread_id, since)
+        return [entry for entry in entries if entry.checkpoint_id >= checkpoint_id]
+
+    def _look(self, root: Root) -> None:
+        shared = self._shared
+        self.store.prepare()
+        shared.ignored = Ignored(root, self._private)
+        shared.tree = self._scan(root, shared.ignored.skips, store=True)
+
+    def _scan(self, root: Root, skips: Any, *, store: bool = False) -> Tree:
+        return self._shared.scanner.tree(root, skips, store=self._limits if store else None)
+
+    def _remember(self, *, thread_id: str, checkpoint_id: str, node: str) -> None:
+        owner = str(this_process())
+        self.store.open_window(
+            Window(owner=owner, thread_id=thread_id, checkpoint_id=checkpoint_id, node=node, tree=self._shared.tree)
+        )
+
+    def _settle_window(self, root: Root) -> None:
+        """A window that another process left open: whose its changes are cannot be told; they are only listed."""
+        window = self.store.window()
+        if window is None:
+            return
+        owner, here = Owner.parse(window.owner), this_process()
+        if owner is not None and owner != here and not is_gone(owner, here):
+            raise WorkspaceError(f"process {owner.pid} is at work in this workspace; wait for it", path=self.path)
+        ignored = Ignored(root, self._private)
+        after = ignored.read_again(lambda skips: self._scan(root, skips), window.tree, self.store.content)
+        found = changes(window.tree, after)
+        if found:
+            entry = Entry(
+                order=0,
+                thread_id=window.thread_id,
+                checkpoint_id=window.checkpoint_id,
+                node=window.node,
+                changes=found,
+                unknown=True,
+            )
+            self.store.append(entry)
+        self.store.close_window()
+
+    @contextmanager
+    def _root(self) -> Iterator[Root]:
+        try:
+            root = Root(self.path)
+        except OSError as error:
+            raise WorkspaceError(f"the folder cannot be opened: {error.strerror}", path=self.path) from error
+        try:
+            yield root
+        finally:
+            root.close()
+
+
+class _Shared:
+    """What all objects for one folder have in common in this process."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.lock = threading.RLock()
+        self.active = 0
+        self.tree: Tree = {}
+        self.ignored: Ignored | None = None
+        self.scanner = Scanner(keep=store.keep, kept=store.has)
+
+
+def workspace_of(value: Any) -> Workspace | None:
+    """A workspace from what a user may give for one: a path, a ``Workspace``, or ``None``."""
+    return value if value is None or isinstance(value, Workspace) else Workspace(value)
+
+
+def _rebuilt(path: str, state: str, limits: dict[str, int]) -> Workspace:
+    inside = os.path.join(path, ".bound", "workspace")
+    return Workspace(path, state=None if state == inside else state, **limits)
+
+
+_lock = threading.Lock()
+_shared: dict[str, _Shared] = {}
