@@ -7,6 +7,7 @@ here, so that every attempt is admitted and counted.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -83,6 +84,7 @@ class Attempts:
             output_max_tokens=providers.output_cap_of(self.plain, self.kwargs),
             generations=providers.generations_of(self.plain, self.kwargs),
             may_write_cache=call_settings.may_write_cache(self.chat, self.kwargs),
+            may_have_audio=call_settings.may_have_audio(self.plain, self.chat, self.kwargs),
             service_tier=providers.requested_service_tier(self.plain, self.kwargs),
             base_url=providers.base_url_of(self.plain),
             wire_cap=call_settings.caps_output(self.plain),
@@ -261,10 +263,15 @@ class Attempts:
         pause_ms = providers.retry_after_ms(error)
         if pause_ms is None or pause_ms > LONGEST_RETRY_AFTER_MS:
             pause_ms = min(FIRST_PAUSE_MS * 2 ** (self.number - 1), LONGEST_PAUSE_MS)
-        walls = ((s.limits.wall_clock_ms, s.elapsed_ms()) for s in self.sessions)
-        if any(wall_ms is not None and elapsed_ms + pause_ms >= wall_ms for wall_ms, elapsed_ms in walls):
+        if past_deadline(self.sessions, pause_ms):
             raise error
         yield Sleep(pause_ms / 1000)
+
+
+def past_deadline(sessions: Iterable[BoundSession], pause_ms: float) -> bool:
+    """Whether a session's time would be over after a pause, so that waiting for it makes no sense."""
+    walls = ((s.limits.wall_clock_ms, s.elapsed_ms()) for s in sessions)
+    return any(wall_ms is not None and elapsed_ms + pause_ms >= wall_ms for wall_ms, elapsed_ms in walls)
 
 
 def collected(chunks: list[Any]) -> ChatResult:

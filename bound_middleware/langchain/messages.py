@@ -57,8 +57,12 @@ def tells(metadata: dict[str, Any]) -> bool:
 
 
 def conversation_of(chat: Sequence[Any]) -> int:
-    """A name for the conversation that a request goes on with: its first two messages."""
-    return hash(tuple(str(getattr(message, "content", message)) for message in chat[:2]))
+    """A name for the conversation that a request goes on with: its first two messages, or the first if a person's.
+
+    What comes after that is not there yet when the conversation begins.
+    """
+    asked = bool(chat) and getattr(chat[0], "type", None) == "human"
+    return hash(tuple(str(getattr(message, "content", message)) for message in chat[: 1 if asked else 2]))
 
 
 class ToolArguments:

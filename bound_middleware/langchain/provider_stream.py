@@ -39,11 +39,11 @@ class StreamState:
         usage = message.usage_metadata
         first_text = not self._texts and bool(message.content)
         self._texts = self._texts or first_text
-        if usage is not None or info or first_text or tells(message.response_metadata):
+        if usage is not None or info or first_text or tells(message.response_metadata) or message.additional_kwargs:
             self.meter.add(message, info)
-            if usage is not None:
-                self._reported[0] += usage["input_tokens"]
-                self._reported[1] += usage["output_tokens"]
+            for i, name in enumerate(("input_tokens", "output_tokens") if usage else ()):
+                tokens = usage.get(name)
+                self._reported[i] += tokens if isinstance(tokens, int) else 0
             ended = providers.stop_reason(message, info).kind
             self.finished = self.finished or ended != "unknown"
             self.truncated = self.truncated or ended == "truncated"

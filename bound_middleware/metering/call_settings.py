@@ -52,6 +52,30 @@ def may_write_cache(messages: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
     )
 
 
+def may_have_audio(model: Any, messages: Iterable[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether sound is sent or asked for; its tokens may cost more than those of text.
+
+    OpenAI "Audio and speech": ``input_audio`` blocks, ``modalities`` with ``audio``; Gemini's
+    ``response_modalities``.
+    """
+    settings = (kwargs, getattr(model, "model_kwargs", None) or {}, getattr(model, "__dict__", {}))
+    for table in settings:
+        asked = (*(table.get("modalities") or ()), *(table.get("response_modalities") or ()))
+        if table.get("audio") or any("audio" in str(one).lower() for one in asked):
+            return True
+    return any(
+        isinstance(content := getattr(m, "content", None), list) and any(_sounds(block) for block in content)
+        for m in messages
+    )
+
+
+def _sounds(block: Any) -> bool:
+    if not isinstance(block, Mapping):
+        return False
+    kind, mime = str(block.get("type")), str(block.get("mime_type") or block.get("mimeType") or "")
+    return kind in ("audio", "input_audio", "video", "video_url") or mime.startswith(("audio/", "video/"))
+
+
 def _marked(block: Any) -> bool:
     return isinstance(block, Mapping) and ("cache_control" in block or "cachePoint" in block)
 

@@ -26,6 +26,8 @@ _REPLACING: Final = {
 _MERGED: Final = ("model_kwargs", "extra_body", "additional_model_request_fields")
 _NESTED: Final = (*_REPLACING, *_MERGED)
 
+_GENERATIONS: Final = ("n", "candidate_count", "candidateCount", "num_generations")
+
 #: Anthropic "Extended thinking": the budget is at least this, and below ``max_tokens``.
 THINKING_MIN_TOKENS: Final = 1_024
 #: OpenAI "Responses: max_output_tokens": smaller values are rejected.
@@ -114,11 +116,11 @@ def with_output_cap(model: Any, kwargs: Mapping[str, Any], cap_tokens: int) -> C
 def generations_of(model: Any, kwargs: Mapping[str, Any] | None = None) -> int:
     """How many answers one call asks for; each may use the whole cap."""
     state, given = _state(model), kwargs or {}
-    for name in ("n", "candidate_count", "num_generations"):
-        value = given[name] if name in given else state.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-            return value
-    return 1
+    found = [given.get(name, state.get(name)) for name in _GENERATIONS]
+    for nested in (table.get(name) for table in (state, given) for name in _NESTED):
+        if isinstance(nested, Mapping):
+            found += [nested.get(name) for name in _GENERATIONS]
+    return max([1, *(n for n in found if isinstance(n, int) and not isinstance(n, bool))])
 
 
 def _state(model: Any) -> Mapping[str, Any]:

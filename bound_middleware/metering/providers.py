@@ -105,11 +105,13 @@ def can_stream(model: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
     """Whether a call can be made as a stream, so that it can be metered and cut while it runs.
 
     The class streams by itself, streaming is not disabled (``disable_streaming``, also for calls with tools
-    only, or ``stream=False`` in the call), and one answer is asked for.
+    only, ``streaming=False`` of the model, or ``stream=False`` in the call), and one answer is asked for.
     """
     given = kwargs or {}
     if given.get("stream") is False or generations_of(model, given) > 1:
         return False
+    if getattr(model, "streaming", None) is False and "streaming" in getattr(model, "model_fields_set", ()):
+        return False  # said by the user: langchain_core, ``BaseChatModel._streaming_disabled``
     disabled = getattr(model, "disable_streaming", False)
     if disabled is True or (isinstance(disabled, str) and given.get("tools")):
         return False

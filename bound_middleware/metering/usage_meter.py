@@ -6,6 +6,7 @@ increments; a split report. LangChain adds the reports of chunks when it adds ch
 The rules, on the reports that are not empty, in order:
 
 1. A whole message is a snapshot: it repeats what its siblings say (``n`` answers carry the usage of the request).
+   Where they differ each has its own: the outputs add up, flagged.
 2. A provider that documents running totals (Anthropic, Gemini, in their own shape): the largest of each figure.
 3. The prompt is reported once: the reports are increments, LangChain's own convention: they add up. A last report
    that brings the prompt, no text, and exactly the sum of those before it is a summary, and replaces them.
@@ -32,7 +33,10 @@ from .usage_shapes import read_report, tier_in
 _SUMMED = ("cache_read", "cache_write", "cache_write_1h", "reasoning", "audio_input", "audio_output")
 _OF_OUTPUT = ("reasoning", "audio_output")
 _OF_INPUT = ("cache_read", "cache_write", "cache_write_1h", "audio_input")
-_METADATA_USAGE = ("usage_metadata", "token_usage", "usage", "amazon-bedrock-invocationMetrics")
+#: Where a message holds generated text outside of its content.
+_TEXTS = ("reasoning_content", "reasoning", "thinking", "refusal", "function_call", "tool_calls", "audio")
+#: What a block of content has besides what was generated.
+_LABELS = frozenset({"type", "index", "id"})
 _NAME_KEYS = ("model_name", "model", "model_id", "model_version")
 
 
@@ -67,21 +71,17 @@ class UsageMeter:
         if inner is not None and hasattr(inner, "content"):
             generation_info = generation_info or getattr(message, "generation_info", None)
             message = inner
-        text = bool(
-            message.content or getattr(message, "tool_call_chunks", None) or getattr(message, "tool_calls", None)
-        )
+        text = _has_text(message)
         self._text = self._text or text
         metadata = getattr(message, "response_metadata", None)
-        usage = getattr(message, "usage_metadata", None)
         if metadata:
             self._note(metadata)
         if generation_info:
             self._note(generation_info)
-        if usage is None:
-            usage = _usage_in(metadata) or _usage_in(generation_info)
-            if usage is None:
-                return
-        report = read_report(usage, self._family)
+        report = read_report(getattr(message, "usage_metadata", None), self._family)
+        if not (report.input and report.output) and not report.free:
+            beside = (metadata, generation_info, getattr(message, "additional_kwargs", None))
+            report = _filled(report, [read_report(place, self._family) for place in beside if place])
         report.text = text
         report.snapshot = not type(message).__name__.endswith("Chunk")
         self._take(report)
@@ -98,7 +98,7 @@ class UsageMeter:
         return replace(reading, service_tier=self.service_tier or reading.service_tier, model_name=self.model_name)
 
     def _take(self, report: Report) -> None:
-        if report.free or report.notes or (report.input, report.output, report.total) != (None, None, None):
+        if report.free or report.notes or not report.unknown:
             self._reports.append(report)
         if report.service_tier is not None:
             self.service_tier = self.service_tier or report.service_tier
@@ -116,14 +116,33 @@ class UsageMeter:
             self.model_name = name or None
 
 
-def _usage_in(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    if not metadata:
-        return None
-    for key in _METADATA_USAGE:
-        found = metadata.get(key)
-        if found:
-            return as_mapping(found)
-    return metadata if "eval_count" in metadata or "prompt_eval_count" in metadata else None
+def _has_text(message: Any) -> bool:
+    """Whether a message brings anything that was generated: content, reasoning, tool calls."""
+    content = message.content
+    if content if isinstance(content, str) else any(map(_is_told, content or ())):
+        return True
+    if getattr(message, "tool_call_chunks", None) or getattr(message, "tool_calls", None):
+        return True
+    extra = getattr(message, "additional_kwargs", None)
+    return extra is not None and any(extra.get(key) for key in _TEXTS)
+
+
+def _is_told(block: Any) -> bool:
+    if isinstance(block, Mapping):
+        return any(value for key, value in block.items() if key not in _LABELS)
+    return bool(block)
+
+
+def _filled(report: Report, others: list[Report]) -> Report:
+    """The report, or a better one from beside it: clients write 0 where they do not know a provider's word."""
+    for other in others:
+        better = (other.input and not report.input) or (other.output and not report.output)
+        if better or (report.unknown and not other.unknown):
+            other.free = False  # LangChain marks what its cache answered in ``usage_metadata`` alone
+            other.input = other.input or report.input
+            other.output = other.output or report.output
+            report = other
+    return report
 
 
 def _combined(reports: list[Report], received_tokens: Callable[[], int] | None) -> Report:
@@ -133,6 +152,9 @@ def _combined(reports: list[Report], received_tokens: Callable[[], int] | None) 
         return replace(reports[-1], notes=notes)
     whole = [report for report in told if report.snapshot]
     running = any(report.cumulative for report in told)
+    if len({report.output for report in whole}) > 1:
+        notes.append("answers of one request differ in what they report: the outputs add up")
+        return _largest(whole, notes, output=sum(report.output or 0 for report in whole), added=whole)
     if whole or (running and all(report.cumulative or report.total is None for report in told)):
         return _largest(whole or told, notes)
     if len(told) == 1:

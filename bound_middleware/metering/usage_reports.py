@@ -1,7 +1,7 @@
 """One report of usage under one set of names, and how it becomes a reading: checked, corrected upwards, flagged.
 
-A figure that cannot be (negative, a float, a string, NaN, above a billion) is ignored and flagged, never counted
-as 0. Contradictions are resolved to the larger figure.
+A figure that cannot be (negative, a fraction, a string, NaN, above a billion) is ignored and flagged, never
+counted as 0. Contradictions are resolved to the larger figure.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def unknown(self) -> bool:
+        return self.input is None and self.output is None and self.total is None
+
+    @property
     def empty(self) -> bool:
         return not (self.input or self.output or self.total)
 
@@ -134,9 +138,14 @@ def checked(report: Report, *, received_text: bool = False) -> UsageReading:
 
 
 def count_of(value: Any, key: str, notes: list[str]) -> int | None:
-    """``value`` when it can be a count of tokens; else ``None`` and, unless it is ``None``, a note."""
+    """``value`` when it can be a count of tokens; else ``None`` and, unless it is ``None``, a note.
+
+    A whole float is a count: Cohere and OpenRouter write them so.
+    """
     if value is None:
         return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         notes.append(f"{key} is no whole number: {str(value)[:40]!r}")
     elif value < 0:

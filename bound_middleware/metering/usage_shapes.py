@@ -39,12 +39,22 @@ class _Shape:
 
 _OPENAI = _Shape(  # OpenAI "Chat Completions: usage"; also Groq, Mistral, DeepSeek, xAI, Together, vLLM, LiteLLM
     name="openai",
-    marks=("prompt_tokens", "completion_tokens"),
-    input=("prompt_tokens",),
-    output=("completion_tokens",),
-    total=("total_tokens",),
-    cache_read=("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cached_tokens"),
-    cache_write=("prompt_tokens_details.cache_write_tokens", "prompt_tokens_details.cache_creation_tokens"),
+    marks=("prompt_tokens", "completion_tokens", "promptTokens", "completionTokens"),
+    input=("prompt_tokens", "promptTokens"),
+    output=("completion_tokens", "completionTokens", "response_tokens"),
+    total=("total_tokens", "totalTokens"),
+    cache_read=(
+        "prompt_tokens_details.cached_tokens",
+        "cache_read_input_tokens",
+        "prompt_cache_hit_tokens",
+        "cached_tokens",
+    ),
+    cache_write=(
+        "prompt_tokens_details.cache_write_tokens",
+        "prompt_tokens_details.cache_creation_tokens",
+        "cache_creation_input_tokens",
+        "cache_write_input_tokens",
+    ),
     reasoning=("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
     audio_input=("prompt_tokens_details.audio_tokens",),
     audio_output=("completion_tokens_details.audio_tokens",),
@@ -55,8 +65,11 @@ _RESPONSES = _Shape(  # OpenAI "Responses: usage"
     input=("input_tokens",),
     output=("output_tokens",),
     total=("total_tokens",),
-    cache_read=("input_tokens_details.cached_tokens",),
-    cache_write=("input_tokens_details.cache_write_tokens",),
+    cache_read=("input_tokens_details.cached_tokens", "input_tokens_details.cache_read_input_tokens"),
+    cache_write=(
+        "input_tokens_details.cache_write_tokens",
+        "input_tokens_details.cache_creation_input_tokens",
+    ),
     reasoning=("output_tokens_details.reasoning_tokens",),
     audio_input=("input_tokens_details.audio_tokens",),
     audio_output=("output_tokens_details.audio_tokens",),
@@ -94,11 +107,11 @@ _GEMINI = (
         cumulative=True,
     )
 )
-_BEDROCK = _Shape(  # Amazon Bedrock "TokenUsage"
+_BEDROCK = _Shape(  # Amazon Bedrock "TokenUsage", and the metrics of an invocation that streams
     name="bedrock",
-    marks=("inputTokens", "outputTokens"),
-    input=("inputTokens",),
-    output=("outputTokens",),
+    marks=("inputTokens", "outputTokens", "inputTokenCount", "outputTokenCount"),
+    input=("inputTokens", "inputTokenCount"),
+    output=("outputTokens", "outputTokenCount"),
     total=("totalTokens",),
     cache_read=("cacheReadInputTokens", "cacheReadInputTokenCount"),
     cache_write=("cacheWriteInputTokens", "cacheWriteInputTokenCount"),
@@ -111,6 +124,13 @@ _OLLAMA = _Shape(  # Ollama "API: chat, final response"
     output=("eval_count",),
     total=(),
 )
+_WATSONX = _Shape(  # IBM watsonx.ai "Text generation: results"
+    name="watsonx",
+    marks=("input_token_count", "generated_token_count"),
+    input=("input_token_count",),
+    output=("generated_token_count",),
+    total=(),
+)
 _LANGCHAIN = (
     _Shape(  # langchain_core.messages.ai.UsageMetadata: inclusive, and additive over the chunks of a stream
         name="langchain",
@@ -120,9 +140,13 @@ _LANGCHAIN = (
         total=("total_tokens",),
     )
 )
-_SHAPES: Final = (_OPENAI, _GEMINI, _BEDROCK, _OLLAMA, _ANTHROPIC)
-#: Where a provider wraps its counts once more. Cohere: ``tokens`` counts all, ``billed_units`` only some.
-_WRAPPERS: Final = ("usage_metadata", "usageMetadata", "token_usage", "usage", "tokens", "billed_units")
+_SHAPES: Final = (_OPENAI, _GEMINI, _BEDROCK, _OLLAMA, _WATSONX, _ANTHROPIC)
+#: Where counts are wrapped once more, by a provider or in a message's metadata. Cohere: ``tokens`` counts all,
+#: ``billed_units`` only some.
+_WRAPPERS: Final = (
+    "usage_metadata", "usageMetadata", "token_usage", "tokenUsage", "usage", "token_count", "x_groq",
+    "amazon-bedrock-invocationMetrics", "meta", "tokens", "billed_units",
+)  # fmt: skip
 _LANGCHAIN_TIERS: Final = ("priority", "flex")
 
 
@@ -131,7 +155,8 @@ def normalise(raw_usage: Any, family: str | None = None) -> UsageReading:
 
     Args:
         raw_usage: a LangChain ``UsageMetadata``, or what OpenAI (chat, responses), Anthropic, Gemini, Bedrock,
-            Ollama, Cohere, Mistral or Groq report; a mapping or an object with attributes.
+            Ollama, Cohere, Mistral, Groq, watsonx and the routers in front of them report; a mapping or an object
+            with attributes.
         family: whose convention holds where the keys alone do not tell (``"anthropic"``: input excludes the cache).
     """
     return checked(read_report(raw_usage, family))
@@ -144,12 +169,12 @@ def read_report(raw_usage: Any, family: str | None = None) -> Report:
         return Report()
     shape = _shape_of(raw, family)
     if shape is None:
-        inner = next((raw[key] for key in _WRAPPERS if as_mapping(raw.get(key))), None)
-        report = Report() if inner is None else read_report(inner, family)
-    elif shape is _LANGCHAIN:
-        report = _langchain(raw)
+        report = Report()
     else:
-        report = _by_shape(raw, shape)
+        report = _langchain(raw) if shape is _LANGCHAIN else _by_shape(raw, shape)
+    inner = next((raw[key] for key in _WRAPPERS if as_mapping(raw.get(key))), None) if report.unknown else None
+    if inner is not None:
+        report = read_report(inner, family)
     if report.service_tier is None:
         report.service_tier = tier_in(raw)
     return report
@@ -200,6 +225,8 @@ def _by_shape(raw: Mapping[str, Any], shape: _Shape) -> Report:
         cumulative=shape.cumulative,
         notes=notes,
     )
+    if shape is _BEDROCK:
+        report.cache_write_1h = _one_hour(raw.get("cacheDetails"), notes)
     report.cache_write = max(report.cache_write, report.cache_write_1h)
     if shape.exclusive and report.input is not None:
         report.input += report.cache_read + report.cache_write
@@ -209,6 +236,13 @@ def _by_shape(raw: Mapping[str, Any], shape: _Shape) -> Report:
     if more_output:
         report.output = (report.output or 0) + more_output
     return report
+
+
+def _one_hour(details: Any, notes: list[str]) -> int:
+    """What Bedrock wrote to the cache for an hour, of a list by time to live."""
+    entries = [as_mapping(entry) or {} for entry in details] if isinstance(details, (list, tuple)) else []
+    hours = [entry.get("inputTokens") for entry in entries if entry.get("ttl") == "1h"]
+    return sum(count_of(tokens, "cacheDetails", notes) or 0 for tokens in hours)
 
 
 def _langchain(raw: Mapping[str, Any]) -> Report:
@@ -224,7 +258,8 @@ def _langchain(raw: Mapping[str, Any]) -> Report:
         return found
 
     hour = detail(inputs, "ephemeral_1h_input_tokens")
-    written = max(detail(inputs, "cache_creation"), hour + detail(inputs, "ephemeral_5m_input_tokens"))
+    whole = max(detail(inputs, "cache_creation"), detail(inputs, "cache_write"))
+    written = max(whole, hour + detail(inputs, "ephemeral_5m_input_tokens"))
     cost = raw.get("total_cost")
     return Report(
         input=count_of(raw.get("input_tokens"), "input_tokens", notes),

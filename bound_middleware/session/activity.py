@@ -28,10 +28,10 @@ class Activity:
                 if self._since_ms is None:
                     self._since_ms = self._clock.now_ms()
 
-    def pause(self) -> None:
-        """Stop; a stopped stopwatch stays as it is."""
+    def pause(self, at_ms: int | None = None) -> None:
+        """Stop now, or as of a time in the past; a stopped stopwatch stays as it is."""
         with self._lock:
-            self._before_ms, self._since_ms = self._elapsed_ms(), None
+            self._before_ms, self._since_ms = self._elapsed_ms(at_ms), None
 
     def elapsed_ms(self) -> int:
         """All time so far."""
@@ -45,6 +45,8 @@ class Activity:
             amount, self._booked_ms = elapsed_ms - self._booked_ms, elapsed_ms
             return amount
 
-    def _elapsed_ms(self) -> int:
+    def _elapsed_ms(self, at_ms: int | None = None) -> int:
         since = self._since_ms
-        return self._before_ms + (0 if since is None else max(0, self._clock.now_ms() - since))
+        if since is None:
+            return self._before_ms
+        return self._before_ms + max(0, (self._clock.now_ms() if at_ms is None else at_ms) - since)

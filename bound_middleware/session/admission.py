@@ -43,6 +43,7 @@ class ModelRequest:
     output_max_tokens: int | None = None
     generations: int = 1
     may_write_cache: bool = False
+    may_have_audio: bool = False
     service_tier: str | None = None
     base_url: str | None = None
     wire_cap: bool = True
@@ -91,11 +92,13 @@ def admit(sessions: tuple[BoundSession, ...], asked: ModelRequest) -> Flow[list[
     """Hold room in every session, waiting for open holds of others as long as the sessions allow.
 
     Raises:
-        BoundExceeded: a session refused; nothing is held.
+        BoundExceeded: a session refused, or an answer before this one had no usage where that is strict; nothing
+            is held.
         LedgerError: a ledger is not available; nothing is held.
     """
     for session in sessions:
         session.start_clock()
+        _still_metered(session, asked)
     with Patience(sessions) as patience:
         for attempt in count():
             impatient = patience.look()
@@ -110,6 +113,14 @@ def admit(sessions: tuple[BoundSession, ...], asked: ModelRequest) -> Flow[list[
                 raise part.session.refuse(part.request, part.facts, part.verdict)
             yield patience.pause(part.session)
     return parts
+
+
+def _still_metered(session: BoundSession, asked: ModelRequest) -> None:
+    """Refuse what comes after an answer without usage: LangChain's event streams swallow what was raised then."""
+    if session.limits.strict_usage and session.ending.usage_missing:
+        session.record("usage_missing", call_id=asked.call_id)
+        note = f"model call {asked.model!r} was not made: an answer before it reported no usage"
+        raise BoundExceeded("usage_missing", note=note, session_id=session.session_id)
 
 
 def _judged(
@@ -135,6 +146,7 @@ def _part(session: BoundSession, asked: ModelRequest, *, waited: bool, attempt: 
     rate = session.prices.rate(asked.model, asked.provider, base_url=asked.base_url)
     estimate = session.calibration.estimate(asked.model, asked.conversation, asked.counted_input_tokens)
     tokens = estimate.tokens
+    audio = asked.may_have_audio
     request = Request(
         kind="model_call",
         id=asked.call_id,
@@ -151,8 +163,10 @@ def _part(session: BoundSession, asked: ModelRequest, *, waited: bool, attempt: 
         balances=session.balances(chain, own),
         input_nanousd=None
         if rate is None
-        else rate.input_ceiling_nanousd(tokens, asked.may_write_cache, asked.service_tier),
-        output_nanousd_per_mtok=rate.output_nanousd_per_mtok_at(tokens, asked.service_tier) if rate else 0,
+        else rate.input_ceiling_nanousd(tokens, asked.may_write_cache, asked.service_tier, may_have_audio=audio),
+        output_nanousd_per_mtok=0
+        if rate is None
+        else rate.output_nanousd_per_mtok_at(tokens, asked.service_tier, may_have_audio=audio),
         waited=waited,
     )
     verdict = session.judge(request, facts)

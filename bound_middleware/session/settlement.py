@@ -21,6 +21,7 @@ from .flow import Flow, Op
 
 if TYPE_CHECKING:
     from ..metering.providers import UsageReading
+    from ..metering.rates import Rate
 
 How = Literal["done", "cut", "aborted", "answered_error", "not_sent"]
 
@@ -44,12 +45,23 @@ def billed(
     told = reading.usage
     if reading.complete and how in ("done", "answered_error"):
         return Billing(usage=told, estimated=reading.estimated)
-    usage = replace(
-        told,
-        input_tokens=told.input_tokens or input_tokens,
-        output_tokens=max(told.output_tokens, received_tokens()),
-    )
+    output_tokens = told.output_tokens
+    if how != "done" or not output_tokens:
+        output_tokens = max(output_tokens, received_tokens())
+    usage = replace(told, input_tokens=told.input_tokens or input_tokens, output_tokens=output_tokens)
     return Billing(usage=usage, estimated=True)
+
+
+def _cost_nanousd(rate: Rate, usage: Usage, tier: str | None, reading: UsageReading | None) -> int:
+    """The price of what was used, sound at its own."""
+    if reading is None:
+        return rate.cost_nanousd(usage, tier)
+    return rate.cost_nanousd(
+        usage,
+        tier,
+        audio_input_tokens=reading.audio_input_tokens,
+        audio_output_tokens=reading.audio_output_tokens,
+    )
 
 
 def book(
@@ -62,14 +74,14 @@ def book(
     session, usage = part.session, billing.usage
     tier = (reading.service_tier if reading else None) or asked.service_tier
     rate = part.rate
-    flagged = billing.estimated or (rate is not None and rate.flagged)
+    flagged = billing.estimated or (rate is not None and rate.at(tier).flagged)
     iterations = part.granted.amounts.get(meters.ITERATIONS, 0)
     if session.declared.iteration_unit == "action" and not answers:
         iterations = 0
     counters = {
         meters.MODEL_CALLS: 1,
         meters.ITERATIONS: iterations,
-        meters.NANOUSD: 0 if rate is None else rate.cost_nanousd(usage, tier),
+        meters.NANOUSD: 0 if rate is None else _cost_nanousd(rate, usage, tier, reading),
         meters.ESTIMATED_CALLS: int(flagged),
         meters.UNPRICED_CALLS: int(rate is None),
     }

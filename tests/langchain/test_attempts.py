@@ -184,19 +184,6 @@ def test_the_original_keeps_its_retries_and_its_client(server, client, session):
     assert session.usage.model_calls == 0
 
 
-def test_the_ambient_session_sees_one_call_where_the_client_retries_by_itself(server, openai_client, run, prices):
-    """What it cannot know it does not invent: the requests that failed inside the client used nothing."""
-    openai_client.stream_usage = True
-    session = BoundSession(SPEC, prices=prices)
-    server.fail_first(2, status=500)
-    with session:
-        run(openai_client, "hello")
-    server.wait_idle()
-    assert server.requests_count == 3
-    assert session.usage.model_calls == 1
-    assert session.usage.total_tokens == server.total_tokens
-
-
 def test_a_deadline_on_a_fake_clock_stops_the_next_attempt(run):
     clock = FakeClock()
     session = BoundSession({"bounds": {"time_budget": {"wall_clock_seconds": 10}}}, clock=clock)

@@ -128,42 +128,52 @@ def test_running_totals_of_gemini_count_once(truth: tuple[int, list[int]], thoug
     assert reading.usage.reasoning_tokens == thoughts
 
 
-def reference(reports: list[Report]) -> tuple[int, int]:
-    """The rules in the order in which the module states them, for chunks whose text nobody saw."""
-    told = [report for report in reports if report != (0, 0)]
-    prompts, outputs = [i for i, _ in told if i], [o for _, o in told if o]
-    if len(prompts) < 2 or not outputs:
-        return max(prompts, default=0), sum(outputs)
-    falls = any(b < a for a, b in pairwise(outputs))
-    rises = all(b > a for a, b in pairwise(outputs))
-    stays = len(set(outputs)) == 1
-    if rises or (not falls and not stays and outputs[-1] >= len(outputs)):
+Chunk = tuple[int, int, str | None]
+"""Input, output, and the text of the chunk; ``None``: nobody saw it."""
+
+
+def reference(chunks: list[Chunk]) -> tuple[int, int]:
+    """The rules in the order in which the module states them."""
+    told = [chunk for chunk in chunks if chunk[:2] != (0, 0)]
+    prompts, outputs = [i for i, _, _ in told if i], [o for _, o, _ in told if o]
+    if not told or not outputs:
+        return max(prompts, default=0), 0
+    sums_up = told[-1][0] > 0 and told[-1][2] == "" and outputs[-1] == sum(outputs[:-1]) and told[-1][1] > 0
+    if len(prompts) < 2:
+        return max(prompts, default=0), outputs[-1] if sums_up else sum(outputs)
+    pieces = sum(1 for _, o, text in told if o and text != "")
+    pairs = list(pairwise([(o, text) for _, o, text in told if o]))
+    if any(later < earlier for (earlier, _), (later, _) in pairs):
+        last = next(chunk for chunk in reversed(told) if chunk[1])
+        sums_up = last[0] > 0 and last[2] == "" and last[1] == sum(outputs[:-1])
+        return max(prompts), last[1] if sums_up else sum(outputs)
+    if all(later > earlier for (earlier, _), (later, _) in pairs):
+        return max(prompts), outputs[-1]
+    if len(set(outputs)) == 1:
+        return max(prompts), outputs[0] * max(pieces, 1)
+    stays = [text for (earlier, _), (later, text) in pairs if later == earlier]
+    if set(stays) == {""} or outputs[-1] >= pieces:
         return max(prompts), outputs[-1]
     return max(prompts), sum(outputs)
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([0, 7, 9]), st.integers(0, 6)), min_size=1, max_size=7))
-def test_any_sequence_of_reports_follows_the_rules(reports: list[Report]) -> None:
-    meter = UsageMeter()
-    for report in reports:
-        meter.add(langchain_usage(*report))
-    usage = read(meter).usage
-    assert (usage.input_tokens, usage.output_tokens) == reference(reports)
-    assert usage.input_tokens >= max(i for i, _ in reports)
-    assert usage.output_tokens >= max((o for _, o in reports))
-
-
-@settings(deadline=None)
+@settings(deadline=None, max_examples=400)
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0, 7]), st.integers(0, 6), st.sampled_from(["", "a"])), min_size=1, max_size=7
+        st.tuples(st.sampled_from([0, 7, 9]), st.integers(0, 6), st.sampled_from(["", "a", None])),
+        min_size=1,
+        max_size=7,
     )
 )
-def test_no_sequence_of_chunks_counts_less_than_its_largest_report(chunks: list[tuple[int, int, str]]) -> None:
-    reading = read(stream([(i, o) for i, o, _ in chunks], [text for _, _, text in chunks]))
-    assert reading.usage.input_tokens == max(i for i, _, _ in chunks)
-    assert max(o for _, o, _ in chunks) <= reading.usage.output_tokens <= sum(o for _, o, _ in chunks)
+def test_any_sequence_of_reports_follows_the_rules(chunks: list[Chunk]) -> None:
+    meter = UsageMeter()
+    for input_tokens, output_tokens, text in chunks:
+        usage = langchain_usage(input_tokens, output_tokens)
+        meter.add(usage if text is None else AIMessageChunk(content=text, usage_metadata=usage))
+    usage = read(meter).usage
+    assert (usage.input_tokens, usage.output_tokens) == reference(chunks)
+    assert usage.input_tokens == max(i for i, _, _ in chunks)
+    assert max(o for _, o, _ in chunks) <= usage.output_tokens <= sum(o for _, o, _ in chunks)
 
 
 def test_a_summary_brings_the_prompt_else_it_is_an_increment() -> None:
@@ -207,6 +217,59 @@ def test_answers_of_one_request_repeat_its_usage_and_count_once() -> None:
     assert counts(read(meter)) == (10, 30, False)
 
 
+def test_answers_that_each_have_a_usage_of_their_own_add_up() -> None:
+    meter = UsageMeter()
+    for output in (10, 30):
+        meter.add(AIMessage(content="a", usage_metadata=langchain_usage(7, output)))
+    assert counts(read(meter)) == (7, 40, True)
+
+
+def test_what_a_client_wrote_as_zero_is_taken_from_the_report_beside_it() -> None:
+    raw = {"token_usage": {"prompt_tokens": 40, "completion_tokens": 6, "total_tokens": 46}}
+    for known in ((0, 0), (0, 6), (40, 0)):
+        meter = UsageMeter()
+        meter.add(AIMessage(content="a", usage_metadata=langchain_usage(*known), response_metadata=raw))
+        assert counts(read(meter)) == (40, 6, False)
+    half = {"token_usage": {"prompt_tokens": 40}}
+    meter = UsageMeter()
+    meter.add(AIMessage(content="a", usage_metadata=langchain_usage(0, 6), response_metadata=half))
+    assert counts(read(meter)) == (40, 6, False)
+
+
+def test_only_the_usage_of_a_message_can_say_that_it_came_from_the_cache() -> None:
+    meter = UsageMeter()
+    raw = {"usage": {"input_tokens": 4, "output_tokens": 6, "total_tokens": 10, "total_cost": 0}, "total_cost": 0}
+    meter.add(AIMessage(content="a", response_metadata=raw))
+    assert counts(read(meter)) == (4, 6, False)
+    assert not read(meter).cached_hit
+    hit = UsageMeter()
+    hit.add(AIMessage(content="a", response_metadata=raw).model_copy(update={"usage_metadata": {"total_cost": 0}}))
+    assert read(hit).cached_hit
+
+
+REASONING: list[dict[str, Any]] = [
+    {"additional_kwargs": {"reasoning_content": "hm"}},
+    {"content": [{"type": "thinking", "thinking": "hm", "index": 0}]},
+    {"content": [{"type": "reasoning", "summary": [{"text": "hm"}], "index": 0}]},
+    {"tool_call_chunks": [{"name": None, "args": "{", "id": None, "index": 0, "type": "tool_call_chunk"}]},
+]
+
+
+@pytest.mark.parametrize("piece", REASONING, ids=lambda piece: next(iter(piece)))
+def test_reasoning_and_arguments_are_text_as_well(piece: dict[str, Any]) -> None:
+    meter = UsageMeter()
+    for _ in range(5):
+        meter.add(AIMessageChunk(**{"content": "", **piece}, usage_metadata=langchain_usage(713, 1)))
+    assert counts(read(meter)) == (713, 5, False)
+
+
+def test_a_block_without_anything_in_it_is_no_text() -> None:
+    meter = UsageMeter()
+    for content in ([{"type": "text", "text": "a", "index": 0}], [{"type": "text", "text": "", "index": 0}], []):
+        meter.add(AIMessageChunk(content=content, usage_metadata=langchain_usage(713, 1)))
+    assert counts(read(meter)) == (713, 1, False)
+
+
 def test_a_whole_message_is_read_with_its_model_and_tier() -> None:
     meter = UsageMeter()
     metadata = {"model_name": "claude-sonnet-4-5", "usage": {"service_tier": "priority", "input_tokens": 1}}
@@ -236,6 +299,12 @@ def test_the_tier_of_the_response_is_found_wherever_it_is() -> None:
         {"usage": {"inputTokens": 4, "outputTokens": 6, "totalTokens": 10}},
         {"prompt_eval_count": 4, "eval_count": 6, "done_reason": "stop"},
         {"usage_metadata": {"prompt_token_count": 4, "candidates_token_count": 6, "total_token_count": 10}},
+        {"usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 6}},
+        {"token_count": {"input_tokens": 4.0, "output_tokens": 6.0}},
+        {"x_groq": {"id": "r", "usage": {"prompt_tokens": 4, "completion_tokens": 6}}},
+        {"meta": {"tokens": {"input_tokens": 4, "output_tokens": 6}}},
+        {"prompt_tokens": 4, "completion_tokens": 6},
+        {"amazon-bedrock-invocationMetrics": {"inputTokenCount": 4, "outputTokenCount": 6}},
     ],
 )
 def test_usage_is_found_in_the_metadata_when_the_message_has_none(metadata: dict[str, Any]) -> None:
@@ -245,6 +314,9 @@ def test_usage_is_found_in_the_metadata_when_the_message_has_none(metadata: dict
     beside = UsageMeter()
     beside.add(AIMessageChunk(content="a"), metadata)
     assert counts(read(beside)) == (4, 6, False)
+    extra = UsageMeter()
+    extra.add(AIMessage(content="a", additional_kwargs=metadata))
+    assert counts(read(extra)) == (4, 6, False)
 
 
 def test_a_generation_chunk_is_unwrapped() -> None:

@@ -155,6 +155,74 @@ SHAPES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
         },
         (71, 6, 0, 0, 0, 0),
     ),
+    "cohere, which writes floats": (
+        {
+            "billed_units": {"input_tokens": 5.0, "output_tokens": 6.0},
+            "tokens": {"input_tokens": 71.0, "output_tokens": 6.0},
+        },
+        (71, 6, 0, 0, 0, 0),
+    ),
+    "cohere, version 1": ({"prompt_tokens": 8, "response_tokens": 4, "total_tokens": 12}, (8, 4, 0, 0, 0, 0)),
+    "litellm, Anthropic behind it": (
+        {
+            "prompt_tokens": 100,
+            "completion_tokens": 5,
+            "total_tokens": 105,
+            "cache_read_input_tokens": 60,
+            "cache_creation_input_tokens": 10,
+        },
+        (100, 5, 60, 10, 0, 0),
+    ),
+    "openrouter": (
+        {
+            "prompt_tokens": 100.0,
+            "completion_tokens": 5.0,
+            "total_tokens": 105.0,
+            "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+            "completion_tokens_details": {"reasoning_tokens": 2},
+            "cost": 0.001,
+        },
+        (100, 5, 60, 10, 0, 2),
+    ),
+    "perplexity, responses": (
+        {
+            "input_tokens": 100,
+            "output_tokens": 5,
+            "total_tokens": 105,
+            "input_tokens_details": {"cache_read_input_tokens": 60, "cache_creation_input_tokens": 10},
+        },
+        (100, 5, 60, 10, 0, 0),
+    ),
+    "bedrock, with a cache for an hour": (
+        {
+            "inputTokens": 10,
+            "outputTokens": 5,
+            "totalTokens": 115,
+            "cacheWriteInputTokens": 100,
+            "cacheDetails": [{"ttl": "1h", "inputTokens": 70}, {"ttl": "5m", "inputTokens": 30}],
+        },
+        (110, 5, 0, 100, 70, 0),
+    ),
+    "bedrock, metrics of an invocation": (
+        {
+            "inputTokenCount": 10,
+            "outputTokenCount": 5,
+            "cacheReadInputTokenCount": 60,
+            "cacheWriteInputTokenCount": 7,
+        },
+        (77, 5, 60, 7, 0, 0),
+    ),
+    "watsonx": ({"input_token_count": 3, "generated_token_count": 4}, (3, 4, 0, 0, 0, 0)),
+    "camel case": ({"promptTokens": 3, "completionTokens": 4, "totalTokens": 7}, (3, 4, 0, 0, 0, 0)),
+    "langchain, cache spelled as written": (
+        {
+            "input_tokens": 130_213,
+            "output_tokens": 1,
+            "total_tokens": 130_214,
+            "input_token_details": {"cache_read": 128_955, "cache_write": 1_253},
+        },
+        (130_213, 1, 128_955, 1_253, 0, 0),
+    ),
     "wrapped once more": ({"usage": {"prompt_tokens": 3, "completion_tokens": 4}}, (3, 4, 0, 0, 0, 0)),
     "xai, whose completion excludes reasoning": (
         {
@@ -276,7 +344,7 @@ def test_a_contradiction_is_resolved_upwards_and_flagged(
     assert reading.notes
 
 
-NONSENSE = [12.0, 0.5, math.nan, math.inf, "12", "", True, [], {}, -1, 10**12, b"1"]
+NONSENSE = [0.5, -3.0, 1e30, math.nan, math.inf, "12", "", True, [], {}, -1, 10**12, b"1"]
 
 
 @pytest.mark.parametrize("value", NONSENSE, ids=repr)
@@ -291,6 +359,12 @@ def test_nonsense_is_ignored_and_flagged(value: Any) -> None:
     assert figures(detail)[:3] == (10, 2, 0)
     assert detail.estimated
     assert detail.complete
+
+
+def test_a_whole_float_is_the_count_that_it_says() -> None:
+    reading = normalise({"input_tokens": 71.0, "output_tokens": 6.0, "total_tokens": 77.0})
+    assert figures(reading)[:2] == (71, 6)
+    assert not reading.estimated
 
 
 @pytest.mark.parametrize(

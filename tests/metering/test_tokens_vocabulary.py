@@ -292,6 +292,14 @@ def test_the_estimate_is_not_below_the_real_count(text: str) -> None:
     assert tokens.estimate_tokens(text) >= loaded.count(text)
 
 
+def test_the_estimate_is_not_below_the_real_count_of_any_mixture_of_blanks() -> None:
+    loaded = vocabulary.load("o200k_base")
+    assert loaded is not None
+    for length in range(1, 7):
+        for blanks in map("".join, itertools.product(" \n\t", repeat=length)):
+            assert tokens.estimate_tokens(blanks * 3) >= loaded.count(blanks * 3), blanks
+
+
 @settings(deadline=None)
 @given(st.text(max_size=200), st.lists(st.integers(0, 200), max_size=8))
 def test_the_estimate_of_a_stream_does_not_depend_on_its_chunks(text: str, cuts: list[int]) -> None:
