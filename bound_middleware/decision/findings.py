@@ -169,7 +169,7 @@ def _outcome(check: AcceptanceCheck | RiskCheck, records: list[CheckEvidence] | 
 
 
 def _artifacts(contract: StepContract, evidence: ExecutionEvidence) -> tuple[Sequence[str], Sequence[str]]:
-    expected: Sequence[str] = contract.expected_artifacts
+    expected = dict.fromkeys(contract.expected_artifacts)
     unexpected: Sequence[str] = evidence.unexpected_artifacts
     if not expected:
         return (), unexpected

@@ -83,7 +83,8 @@ def check_flips(
 ) -> tuple[CheckFlip, ...]:
     """Every single check, risk and expected artifact that would change the decision if it alone came out otherwise.
 
-    Each is evaluated: its records are replaced by one that says the opposite, of a class that the contract accepts.
+    Each is evaluated, so this costs as many evaluations as there are checks: its records are replaced by one that
+    says the opposite, of a class that the contract accepts.
     """
     evaluator, policy = ContractEvaluator(influence=influence), BoundPolicy()
 

@@ -71,5 +71,6 @@ def with_findings(
     An evaluator of one's own may score as it likes; it cannot drop ``on_missing`` and ``on_claimed``.
     """
     findings = find(contract, evidence)
-    added = tuple(reason for reason in findings.reasons if reason not in scores.reasons)
+    known = set(scores.reasons)
+    added = [reason for reason in findings.reasons if reason not in known]
     return scores.model_copy(update={"reasons": (*scores.reasons, *added), "assurance": findings.assurance})
