@@ -1,4 +1,4 @@
-"""Closing the provider streams that an error keeps open.
+"""Closing what an error leaves behind in LangChain's frames: provider streams, and coroutines that nobody awaits.
 
 LangChain's v3 event streams keep the error of a cut stream, the error keeps the frames that it passed, and those
 keep the provider's generator and the client's stream. The connection stays open, and the provider goes on
@@ -7,9 +7,10 @@ generating, until somebody collects garbage. So what the frames hold is closed b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from inspect import isawaitable
-from types import AsyncGeneratorType, GeneratorType
+from inspect import CORO_CREATED, getcoroutinestate, isawaitable, iscoroutine
+from types import AsyncGeneratorType, FrameType, GeneratorType
 from typing import Any
 
 from ..session.flow import Call
@@ -31,6 +32,22 @@ def close_streams(error: BaseException) -> Call:
                 await closing
 
     return Call(close, aclose)
+
+
+def close_unstarted() -> None:
+    """Close the coroutines of the other handlers of the model run that is about to be refused.
+
+    LangChain makes one for each handler before it awaits the first; of those behind the one that raises, Python
+    would say that they were never awaited.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name not in ("on_chat_model_start", "on_llm_start"):
+        frame = frame.f_back
+    if frame is not None:
+        for name in ("inline_tasks", "non_inline_tasks"):
+            for task in frame.f_locals.get(name, ()):
+                if iscoroutine(task) and getcoroutinestate(task) == CORO_CREATED:
+                    task.close()
 
 
 def _held(error: BaseException) -> Iterator[Any]:

@@ -8,24 +8,23 @@ crosses the bound, and by reasoning that the provider does not show.
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Callable
-from inspect import CO_COROUTINE
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
 
+from .._doors import ambient_hook
 from ..core.errors import BoundExceeded
 from ..metering import call_settings, providers
 from ..metering.tokens import counter_for
 from ..session import charges, scope
 from ..session.arguments import session_of
-from ..session.flow import Flow, Op, adrive, drive
-from ..session.model_call import How, ModelCall, ModelRequest
+from ..session.flow import Flow, Op, drive
+from ..session.model_call import ModelCall, ModelRequest
 from ..session.session import BoundSession
 from ..session.workers import beside
-from . import open_calls, stream_usage
-from .abandoned import close_streams
+from . import client_retries, open_calls, stream_usage
+from .abandoned import close_streams, close_unstarted
+from .colours import BothColours
 from .errors import bubbling
 from .messages import conversation_of, disarm, output_text, poison_in_place, tells
 from .model import SEAM_KEY
@@ -33,34 +32,13 @@ from .open_calls import OpenCall
 from .unattributed import unclaimed
 
 
-class BothColours:
-    """An event method that is sync for sync managers and a coroutine function for async ones.
-
-    LangChain swallows what async handlers raise under its sync APIs, and a sync handler cannot wait on an event
-    loop. The manager that asks for the method is itself a coroutine exactly when it is going to await it.
-    """
-
-    def __init__(self, flow: Callable[..., Flow[None]]) -> None:
-        self._flow = flow
-        self.__doc__ = flow.__doc__
-
-    def __get__(self, handler: Any, owner: Any = None) -> Any:
-        flow = self._flow
-
-        async def asynchronous(*args: Any, **kwargs: Any) -> None:
-            await adrive(flow(handler, *args, **kwargs))
-
-        def synchronous(*args: Any, **kwargs: Any) -> None:
-            drive(flow(handler, *args, **kwargs))
-
-        return asynchronous if sys._getframe(1).f_code.co_flags & CO_COROUTINE else synchronous
-
-
 class BoundCallback(BaseCallbackHandler):
     """Bounds the LangChain calls it is passed to: ``config={"callbacks": [session.callback]}``.
 
     Model calls are refused in ``on_chat_model_start``, cut in ``on_llm_new_token``; tools are refused in
-    ``on_tool_start``. A model that ``bound_model`` made is left to itself, so nothing counts twice.
+    ``on_tool_start``. A model that ``bound_model`` made is left to itself, so nothing counts twice. While a chain,
+    an agent or a tool that was given a session's callback runs, the session is live: a call below it that has lost
+    the callbacks (in a bare thread) belongs to it, when no other session is live.
 
     Args:
         session: who bounds; ``None`` asks for each call who claims it.
@@ -78,13 +56,23 @@ class BoundCallback(BaseCallbackHandler):
 
     def __init__(self, session: BoundSession | None = None) -> None:
         self.session = session_of(session)
+        if self.session is not None:
+            self.ignore_chain = self.ignore_retriever = False
+            ambient_hook()
 
     # -- models --------------------------------------------------------------------------------------------
 
-    def _model_start(
+    def _model_start(self, serialized: Any, messages: list[Any], **kwargs: Any) -> Flow[None]:
+        """Hold room for the call, or refuse it."""
+        try:
+            yield from self._admitted(serialized, messages, **kwargs)
+        except BoundExceeded:
+            close_unstarted()
+            raise
+
+    def _admitted(
         self, serialized: Any, messages: list[Any], *, run_id: Any, metadata: Any = None, **kwargs: Any
     ) -> Flow[None]:
-        """Hold room for the call, or refuse it."""
         if metadata and metadata.get(SEAM_KEY) == "model":
             return
         params = kwargs.get("invocation_params") or {}
@@ -97,7 +85,7 @@ class BoundCallback(BaseCallbackHandler):
         if not sessions:
             return
         provider = (metadata or {}).get("ls_provider")
-        counter = counter_for(name, provider)
+        counter, conversation = counter_for(name, provider), messages[0] if messages else []
         call = ModelCall(
             sessions,
             ModelRequest(
@@ -105,13 +93,14 @@ class BoundCallback(BaseCallbackHandler):
                 model=name,
                 provider=provider,
                 counter=counter,
-                conversation=conversation_of(messages[0] if messages else []),
-                counted_input_tokens=counter.count_input(
-                    messages[0] if messages else [], params.get("tools") or ()
-                ),
+                conversation=conversation_of(conversation),
+                counted_input_tokens=counter.count_input(conversation, params.get("tools") or ()),
                 output_max_tokens=call_settings.output_cap_in(params, metadata),
                 generations=params.get("n") or 1,
                 wire_cap=False,
+                may_write_cache=call_settings.may_write_cache(conversation, params),
+                may_have_audio=call_settings.may_have_audio(None, conversation, params),
+                service_tier=providers.requested_service_tier(None, params),
             ),
         )
         try:
@@ -120,11 +109,10 @@ class BoundCallback(BaseCallbackHandler):
             yield from open_calls.abandon(run_id)
             error.outcome = yield from _outcome(sessions[-1])
             raise bubbling(error) from None
-        open_calls.add(run_id, OpenCall(handler=self, call=call), kwargs.get("batch_size") or 1)
-        if providers.may_retry_unseen(serialized):
-            for session in sessions:
-                session.ending.retries_unseen()
+        opened = OpenCall(handler=self, call=call, may_repeat=providers.may_retry_unseen(serialized))
+        open_calls.add(run_id, opened, kwargs.get("batch_size") or 1)
         stream_usage.ask()
+        client_retries.watch()
 
     def _text_model_start(self, serialized: Any, prompts: list[str], **kwargs: Any) -> Flow[None]:
         """The same for a model that takes text."""
@@ -209,12 +197,15 @@ class BoundCallback(BaseCallbackHandler):
                 disarm(message)
         reading = meter.result(call.received) or fresh.result()
         hit = fresh.result()
-        if hit is not None and hit.cached_hit:
+        if hit is not None and hit.cached_hit and not call.has_output:
             yield from call.settle("not_sent")
             _record_hit(call.sessions, run_id)
             return
-        yield from call.settle("done", reading, truncated=truncated, answers=answers, text=text, filled=truncated)
-        if reading is None and any(s.limits.strict_usage for s in call.sessions):
+        opened.name_unseen_attempts()
+        billing = yield from call.settle(
+            "done", reading, truncated=truncated, answers=answers, text=text, filled=truncated
+        )
+        if billing.estimated and any(s.limits.strict_usage for s in call.sessions):
             for session in call.sessions:
                 session.ending.stop("usage_missing", {"name": call.request.model})
                 session.record("usage_missing", call_id=str(run_id))
@@ -227,34 +218,27 @@ class BoundCallback(BaseCallbackHandler):
     def _note_hit(self, response: Any, run_id: Any) -> None:
         """Record an answer of LangChain's cache for a bounded model: the cache lies above its seam.
 
-        Where the ambient handler sees the call too, it is left to that one.
+        What the ambient handler sees too is left to that one.
         """
         messages = [g.message for group in response.generations for g in group if hasattr(g, "message")]
-        if any(_from_cache(message) for message in messages) and (self.session is None or not scope.anyone()):
-            _record_hit(self._claim(None), run_id)
+        if any(_from_cache(message) for message in messages):
+            ambient = () if self.session is None else scope.claim()
+            _record_hit(tuple(s for s in self._claim(None) if s not in ambient), run_id)
 
     def _model_error(self, error: BaseException, *, run_id: Any, **kwargs: Any) -> Flow[None]:
         """Settle a call that failed, was left, or was cut by us."""
         opened = open_calls.take(run_id, self)
         if opened is None:
             return
-        call, reading = opened.call, opened.meter.result(opened.call.received)
-        if call.stopped_by is not None:
-            yield close_streams(error)
-            yield from call.settle("cut", reading)
-            if isinstance(error, BoundExceeded) and error.outcome is None:
-                error.outcome = yield from _outcome(call.sessions[-1])
-        elif isinstance(error, Exception):
-            sent = providers.was_sent(error)
-            reading = reading or providers.usage_in_error(error)
-            if sent == "not_sent":
-                yield from call.settle("not_sent")
-            else:
-                filled = providers.ended_at_length(error)
-                how: How = "answered_error" if sent == "answered" and not filled else "aborted"
-                yield from call.settle(how, reading, filled=filled)
-        else:
-            yield from call.settle("aborted", reading)
+        call = opened.call
+        opened.name_unseen_attempts()
+        if call.stopped_by is None:
+            yield from opened.failed(error)
+            return
+        yield close_streams(error)
+        yield from call.settle("cut", opened.meter.result(call.received))
+        if isinstance(error, BoundExceeded) and error.outcome is None:
+            error.outcome = yield from _outcome(call.sessions[-1])
 
     on_llm_end: Any = BothColours(_model_end)
     on_llm_error: Any = BothColours(_model_error)
@@ -281,8 +265,30 @@ class BoundCallback(BaseCallbackHandler):
             refusing = next(s for s in todo if s.session_id == error.session_id)
             error.outcome = yield from _outcome(refusing)
             raise bubbling(error) from None
+        self._run_start(serialized, input_str, run_id=run_id)
 
     on_tool_start: Any = BothColours(_tool_start)
+
+    # -- runs ----------------------------------------------------------------------------------------------
+
+    def _run_start(self, serialized: Any, given: Any, *, run_id: Any, **kwargs: Any) -> None:
+        """The session is live from here."""
+        if self.session is not None:
+            scope.run_began(self.session, run_id)
+
+    def _run_end(self, output: Any, *, run_id: Any, **kwargs: Any) -> None:
+        """The session is live no longer, unless another run is open, or it is entered."""
+        if self.session is not None:
+            scope.run_ended(self.session, run_id)
+
+    on_chain_start: Any = _run_start
+    on_chain_end: Any = _run_end
+    on_chain_error: Any = _run_end
+    on_retriever_start: Any = _run_start
+    on_retriever_end: Any = _run_end
+    on_retriever_error: Any = _run_end
+    on_tool_end: Any = _run_end
+    on_tool_error: Any = _run_end
 
     # -- helpers -------------------------------------------------------------------------------------------
 

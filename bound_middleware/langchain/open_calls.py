@@ -16,9 +16,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..metering import providers
 from ..metering.providers import UsageMeter
 from ..session.flow import Flow, drive
-from ..session.model_call import ModelCall
+from ..session.model_call import Billing, How, ModelCall
 from ..session.session import BoundSession
 from ..session.workers import later
 from .messages import ToolArguments
@@ -26,13 +27,37 @@ from .messages import ToolArguments
 
 @dataclass(slots=True, kw_only=True)
 class OpenCall:
-    """One admitted call, the handler that meters it, and what the provider has reported so far."""
+    """One admitted call, the handler that meters it, and what the provider has reported so far.
+
+    ``call`` is the attempt that runs. ``may_repeat``: the client may make another on its own; ``watched``: it does
+    not do so unseen (see ``client_retries``).
+    """
 
     handler: Any
     call: ModelCall
     meter: UsageMeter = field(default_factory=UsageMeter)
     arguments: ToolArguments = field(default_factory=ToolArguments)
     source: str | None = None
+    may_repeat: bool = False
+    watched: bool = False
+
+    def failed(self, error: BaseException) -> Flow[Billing]:
+        """Settle an attempt that ended with an error: how far it came, and what the provider said of it."""
+        call, reading = self.call, self.meter.result(self.call.received)
+        if not isinstance(error, Exception):
+            return call.settle("aborted", reading)
+        reading = reading or providers.usage_in_error(error)
+        sent, filled = providers.was_sent(error), providers.ended_at_length(error)
+        if sent == "not_sent":
+            return call.settle("not_sent")
+        how: How = "answered_error" if sent == "answered" and not filled else "aborted"
+        return call.settle(how, reading, filled=filled)
+
+    def name_unseen_attempts(self) -> None:
+        """Say of a call that was sent that there may have been more of it than anybody has seen."""
+        if self.may_repeat and not self.watched:
+            for session in self.call.sessions:
+                session.ending.retries_unseen()
 
 
 _lock = threading.Lock()
@@ -70,6 +95,11 @@ def of(run_id: Any, handler: Any) -> OpenCall | None:
     return None
 
 
+def all_of(run_id: Any) -> tuple[OpenCall, ...]:
+    """The calls of a run, one for each handler that bounds it."""
+    return tuple(_open.get(run_id.int, ()))
+
+
 def take(run_id: Any, handler: Any) -> OpenCall | None:
     """The same, and it is open no more."""
     with _lock:
@@ -103,4 +133,5 @@ def _left(key: int) -> None:
         calls = _open.pop(key, [])
     for opened in calls:
         call = opened.call
+        opened.name_unseen_attempts()
         drive(call.settle("aborted", opened.meter.result(call.received)))

@@ -68,6 +68,12 @@ class Ending:
         with self._lock:
             return next((r for r in in_order(self._reasons) if r in _ENDS_THE_RUN), None)
 
+    @property
+    def usage_missing(self) -> bool:
+        """Whether a provider reported no usage where that ends a run."""
+        with self._lock:
+            return "usage_missing" in self._reasons
+
     def answered(self, *, truncated: bool, by_us: bool) -> None:
         """A model call ended; whether its answer is cut, and whether a bound of ours cut it."""
         with self._lock:

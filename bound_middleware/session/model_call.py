@@ -228,7 +228,8 @@ class ModelCall:
         if not (billing.estimated or self.request.counter.exact) and how == "done" and self._meter is not None:
             shown = billing.usage.output_tokens - billing.usage.reasoning_tokens
             self.sessions[-1].calibration.learn_output(self.request.model, self._meter.plain_tokens, shown)
-        if how in ("done", "cut"):
+        # A client that parses answers raises for one that ended at its limit, before the bill: truncated all the same.
+        if how in ("done", "cut") or truncated:
             self._answered(billing, truncated=truncated, cut=how == "cut")
         return billing
 

@@ -49,6 +49,8 @@ class Judged:
 judged_tool_call: ContextVar[Judged | None] = ContextVar("bound_judged_tool_call", default=None)
 _lock = threading.Lock()
 _live: dict[int, _Entry] = {}
+#: The sessions that open runs were given as a callback. An id that nobody keeps is that of a run that was left.
+_given: weakref.WeakKeyDictionary[Any, list[_Entry]] = weakref.WeakKeyDictionary()
 _known: weakref.WeakValueDictionary[str, BoundSession] = weakref.WeakValueDictionary()
 _default: BoundSession | None = None
 _root: tuple[BoundSession, ...] = ()
@@ -79,6 +81,35 @@ def leave(session: BoundSession) -> None:
                 del _live[id(session)]
 
 
+def run_began(session: BoundSession, run_id: Any) -> None:
+    """A run was given this session's callback: the session is live until it ends, or nobody keeps its id.
+
+    Sessions that are given to one run count as entered inside each other, in their order.
+    """
+    with _lock:
+        entries = _given.setdefault(run_id, [])
+        around = (*_entered.get(), *(entry.session for entry in entries))
+        entries.append(_Entry(session, tuple(s for s in around if s is not session)))
+
+
+def run_ended(session: BoundSession, run_id: Any) -> None:
+    """Undo ``run_began``; for a run that never began nothing happens."""
+    with _lock:
+        entries = _given.get(run_id, [])
+        entries[:] = [entry for entry in entries if entry.session is not session]
+        if not entries:
+            _given.pop(run_id, None)
+
+
+def _entries() -> list[_Entry]:
+    """One entry for each live session: its first."""
+    first: dict[int, _Entry] = dict(_live)
+    for given in list(_given.values()):
+        for entry in given:
+            first.setdefault(id(entry.session), entry)
+    return list(first.values())
+
+
 @contextmanager
 def outside(session: BoundSession) -> Iterator[None]:
     """Somebody else's code runs: the consumer of a bounded generator, between two items."""
@@ -102,12 +133,12 @@ def known(session_id: str) -> BoundSession | None:
 
 
 def only_live() -> tuple[BoundSession, ...]:
-    """The one session that is entered anywhere, with those around it; empty when there are several.
+    """The one session that is live anywhere, with those around it; empty when there are several.
 
     Sessions entered inside each other count as one: a thread that lost its context belongs to the innermost.
     """
     with _lock:
-        entries = [entry for entry in _live.values() if entry.session not in _root]
+        entries = [entry for entry in _entries() if entry.session not in _root]
     inner = [e for e in entries if not any(e.session in other.around for other in entries)]
     return (*inner[0].around, inner[0].session) if len(inner) == 1 else ()
 
@@ -118,9 +149,9 @@ def current() -> tuple[BoundSession, ...]:
 
 
 def live() -> tuple[BoundSession, ...]:
-    """Every session that is entered somewhere in this process."""
+    """Every session that is entered somewhere in this process, or given to a run that is open."""
     with _lock:
-        return tuple(entry.session for entry in _live.values())
+        return tuple(entry.session for entry in _entries())
 
 
 def default() -> BoundSession | None:
@@ -142,7 +173,7 @@ def surround(session: BoundSession | None) -> None:
 
 def anyone() -> bool:
     """Whether any session could claim a call at all."""
-    return bool(_live or _root or _entered.get()) or _default is not None
+    return bool(_live or _given or _root or _entered.get()) or _default is not None
 
 
 def possible() -> tuple[BoundSession, ...]:

@@ -1,13 +1,17 @@
 """Real clients against a local server, and every way to call a model."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from bound_middleware import BoundSession
@@ -145,6 +149,59 @@ def prices() -> dict[str, Any]:
     return PRICES
 
 
+def _last(parts: Any) -> Any:
+    return list(parts)[-1]
+
+
+async def _alast(parts: Any) -> Any:
+    return [part async for part in parts][-1]
+
+
+def _values(agent: Any, given: Any, config: Any = None) -> Any:
+    """The last state, of a stream that also gives the tokens."""
+    return _last(p for m, p in agent.stream(given, config, stream_mode=["messages", "values"]) if m == "values")
+
+
+async def _avalues(agent: Any, given: Any, config: Any = None) -> Any:
+    parts = agent.astream(given, config, stream_mode=["messages", "values"])
+    return await _alast(p async for m, p in parts if m == "values")
+
+
+async def _state_of_events_v2(agent: Any, given: Any, config: Any = None) -> Any:
+    return (await _alast(agent.astream_events(given, config, version="v2")))["data"]["output"]
+
+
+def _state_of_events_v3(agent: Any, given: Any, config: Any = None) -> Any:
+    stream = agent.stream_events(given, config, version="v3")
+    return (list(stream), stream.output)[1]
+
+
+async def _astate_of_events_v3(agent: Any, given: Any, config: Any = None) -> Any:
+    stream = await agent.astream_events(given, config, version="v3")
+    return ([event async for event in stream], await stream.output())[1]
+
+
+AGENT_APIS: dict[str, Callable[..., Any]] = {
+    "invoke": lambda a, *g: a.invoke(*g),
+    "ainvoke": lambda a, *g: asyncio.run(a.ainvoke(*g)),
+    "stream": lambda a, *g: _last(a.stream(*g, stream_mode="values")),
+    "astream": lambda a, *g: asyncio.run(_alast(a.astream(*g, stream_mode="values"))),
+    "stream messages": _values,
+    "astream messages": lambda a, *g: asyncio.run(_avalues(a, *g)),
+    "batch": lambda a, g, *c: a.batch([g], *c)[0],
+    "abatch": lambda a, g, *c: asyncio.run(a.abatch([g], *c))[0],
+    "astream_events v2": lambda a, *g: asyncio.run(_state_of_events_v2(a, *g)),
+    "stream_events v3": _state_of_events_v3,
+    "astream_events v3": lambda a, *g: asyncio.run(_astate_of_events_v3(a, *g)),
+}
+
+
+@pytest.fixture(params=list(AGENT_APIS))
+def call_agent(request) -> Callable[..., Any]:
+    """``call_agent(agent, input, config)``: the last state of a run, by each way to run an agent."""
+    return AGENT_APIS[request.param]
+
+
 def _under(model: Any, session: BoundSession, call: Any) -> Any:
     with session:
         return call(model)
@@ -179,3 +236,63 @@ def run(colour) -> Callable[..., Any]:
     if colour == "sync":
         return lambda runnable, given, config=None: runnable.invoke(given, config)
     return lambda runnable, given, config=None: asyncio.run(runnable.ainvoke(given, config))
+
+
+class Threads:
+    """Threads of agents that are built anew for each use, on a checkpointer that stays; in the test's colour."""
+
+    def __init__(self, colour: str, path: Any) -> None:
+        self.sync, self.path, self.memory = colour == "sync", path, InMemorySaver()
+
+    def use(self, build: Callable[[Any], Any], use: Callable[[Any], Any]) -> Any:
+        """``use(build(checkpointer))``, awaited in the async colour."""
+        if self.sync:
+            with self._saver() as saver:
+                return use(build(saver))
+
+        async def ause() -> Any:
+            async with self._asaver() as saver:
+                return await use(build(saver))
+
+        return asyncio.run(ause())
+
+    @contextmanager
+    def _saver(self) -> Iterator[Any]:
+        if self.path is None:
+            yield self.memory
+        else:
+            with SqliteSaver.from_conn_string(self.path) as saver:
+                yield saver
+
+    @asynccontextmanager
+    async def _asaver(self) -> Any:
+        if self.path is None:
+            yield self.memory
+        else:
+            async with AsyncSqliteSaver.from_conn_string(self.path) as saver:
+                yield saver
+
+    def invoke(self, build: Any, given: Any, config: Any, **more: Any) -> Any:
+        if self.sync:
+            return self.use(build, lambda agent: agent.invoke(given, config, **more))
+        return self.use(build, lambda agent: agent.ainvoke(given, config, **more))
+
+    def history(self, build: Any, config: Any) -> list[Any]:
+        """The states of the thread, the latest first."""
+
+        async def ahistory(agent: Any) -> list[Any]:
+            return [state async for state in agent.aget_state_history(config)]
+
+        if self.sync:
+            return self.use(build, lambda agent: list(agent.get_state_history(config)))
+        return self.use(build, ahistory)
+
+    def update(self, build: Any, config: Any, *values: Any, **more: Any) -> Any:
+        if self.sync:
+            return self.use(build, lambda agent: agent.update_state(config, *values, **more))
+        return self.use(build, lambda agent: agent.aupdate_state(config, *values, **more))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def threads(request, colour, tmp_path) -> Threads:
+    return Threads(colour, None if request.param == "memory" else str(tmp_path / "checkpoints.db"))
