@@ -50,7 +50,7 @@ def test_the_wheel_is_typed_and_holds_the_package_alone(wheel):
     assert "bound_middleware/session/session.py" in names
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"bound_middleware"}
-    assert not [name for name in names if "test_" in name or name.endswith(("conftest.py", ".pyc"))]
+    assert not [name for name in names if "/test_" in name or name.endswith(("conftest.py", ".pyc"))]
 
 
 def test_the_wheel_works_when_it_is_installed(wheel, tmp_path):
