@@ -2,6 +2,7 @@
 
     python benchmarks/peers.py                            # our entrances, in under three minutes
     python benchmarks/peers.py --peers                    # and published peers that are installed here
+    python benchmarks/peers.py --readme                   # the table that the README shows
     python benchmarks/peers.py --only with,callback --columns loop,restart
     python benchmarks/peers.py --smoke                    # a quick run of the same code
 
@@ -82,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--columns", metavar="COLUMNS", help="these columns, separated by commas")
     parser.add_argument("--peers", action="store_true", help="also the published peers that are installed")
     parser.add_argument("--json", action="store_true", help="every cell with its numbers")
-    parser.add_argument("--markdown", action="store_true", help="one wide table")
+    parser.add_argument("--markdown", action="store_true", help="one wide table, as in docs/peers.md")
+    parser.add_argument("--readme", action="store_true", help="one long table, as in the README")
     parser.add_argument("--smoke", action="store_true", help="a quick run of the same code")
     options = parser.parse_args(argv)
     others = published.importable()
@@ -109,7 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         print(json.dumps(plain, indent=2))
     else:
-        print((table.as_markdown if options.markdown else table.as_text)(cells, columns, entrances))
+        form = table.as_readme if options.readme else table.as_markdown if options.markdown else table.as_text
+        print(form(cells, columns, entrances))
         print("\n" + "\n".join(table.checks(cells, columns, ours)))
         if again:
             print("\nmeasured again, after:\n" + "\n".join(f"    {line}" for line in again))

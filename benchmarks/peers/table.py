@@ -131,3 +131,15 @@ def as_markdown(cells: Cells, columns: Sequence[Column], entrances: Sequence[Ent
         made = [cells.get((entrance.name, column.name)) for column in columns]
         lines.append(f"| {entrance.name} | {' | '.join('-' if c is None else c.text() for c in made)} |")
     return "\n".join(lines)
+
+
+def as_readme(cells: Cells, columns: Sequence[Column], entrances: Sequence[Entrance]) -> str:
+    """Scenarios down, entrances across, in markdown, as the README has it."""
+    lines = [
+        f"| case | {' | '.join(entrance.name for entrance in entrances)} |",
+        "| --- " * (len(entrances) + 1) + "|",
+    ]
+    for column in columns:
+        made = [cells.get((entrance.name, column.name)) for entrance in entrances]
+        lines.append(f"| {column.head} | {' | '.join('-' if c is None else c.text() for c in made)} |")
+    return "\n".join(lines)

@@ -2,13 +2,15 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture
@@ -104,3 +106,51 @@ def test_the_text_fits_into_80_columns_and_names_other_exceptions_below(peers):
     assert max(map(len, text.splitlines())) <= 80
     assert "!X=" in text
     assert "X of with, loop: AttributeError" in text
+
+
+def cells_of(markdown):
+    """The cells of a table whose rows are cases, by case and entrance."""
+    (head, _, *rows) = [line.strip("| ").split(" | ") for line in markdown.splitlines() if line.startswith("| ")]
+    return {(row[0], name): cell for row in rows for name, cell in zip(head[1:], row[1:], strict=True)}
+
+
+@pytest.fixture
+def shown():
+    """The table in the README."""
+    section = (ROOT / "README.md").read_text().split("<!-- peers -->")[1]
+    return cells_of(section)
+
+
+def test_the_readme_shows_every_case_and_every_entrance_of_the_benchmark(monkeypatch, shown):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    entrances, scenarios = importlib.import_module("peers.entrances"), importlib.import_module("peers.scenarios")
+    names = [e.name for e in (entrances.NONE, *entrances.OURS)]
+    assert list(shown) == [(c.head, n) for c in scenarios.COLUMNS for n in (*names, "ModelCallLimit")]
+    assert "benchmarks/peers.py --readme" in (ROOT / "README.md").read_text()
+
+
+def test_no_cell_of_ours_in_the_readme_is_over_or_ended_as_if_all_were_well(monkeypatch, shown):
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    ours = importlib.import_module("peers.entrances").OURS
+    for column in importlib.import_module("peers.scenarios").COLUMNS:
+        for entrance in ours:
+            cell = shown[column.head, entrance.name]
+            if column.model and entrance.agents_only:
+                assert cell == "-"
+            elif column.asks_figure:
+                figure = re.fullmatch(r"(1\.00=)|(\d\.\d\d)~", cell)
+                assert figure is not None
+                assert figure[1] or abs(float(figure[2]) - 1) <= column.tolerance
+            else:
+                spent = re.fullmatch(r"(\d\.\d\d)x[!*][=~]", cell)
+                assert spent is not None
+                over = 0.01 * (entrance.chunks_over or column.chunks_over)
+                assert float(spent[1]) == 0 if column.refused else 0.8 <= float(spent[1]) <= 1 + over
+
+
+def test_cells_of_the_readme_are_what_the_command_prints(shown):
+    done = run("--readme", "--only", "with,callback", "--columns", "loop,unknown-model,failed,client-retries")
+    assert done.returncode == 0, done.stderr
+    found = cells_of(done.stdout)
+    assert len(found) == 8
+    assert found == {key: shown[key] for key in found}
