@@ -1,6 +1,6 @@
 # Every target runs on a fresh machine with Python, pip and make.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-lowest test-latest coverage bench bench-smoke ci
+.PHONY: help setup format lint types test test-lowest test-latest coverage bench bench-smoke ci setup-local-model test-local-model
 
 RUN := uv run
 
@@ -28,6 +28,12 @@ test-lowest:  ## the tests with the oldest supported versions of LangChain, Lang
 
 test-latest:  ## the same with the newest
 	UV_PROJECT_ENVIRONMENT=.venv-latest $(RUN) --upgrade pytest tests/canaries tests/langchain tests/session
+
+setup-local-model:  ## install the small real model of the optional suite (180 MB, needs Node.js 20)
+	$(RUN) python -m bound_middleware.testing.local_model_setup
+
+test-local-model: setup-local-model  ## the optional suite against a small real model
+	$(RUN) pytest tests/local_model
 
 coverage:  ## branch coverage of the core, which must be whole
 	$(RUN) coverage run -m pytest -q tests/core tests/laws tests/schedules && $(RUN) coverage report --fail-under=100

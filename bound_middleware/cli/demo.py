@@ -2,6 +2,7 @@
 
 A real agent, the real OpenAI client and real tools run against a local server that speaks the provider's protocol,
 with bounds and without. What is printed is what the server counted. Exit code 1 when a promise did not hold.
+With --model local the server is a small real model, which has to be installed (docs/local-model.md).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -30,9 +31,22 @@ INSTALL = 'pip install "bound-middleware[demo]"'
 _ELSEWHERE = ("LANGSMITH_", "LANGCHAIN_", "OPENAI_")
 
 
+#: --model -> what answers
+SERVERS = {
+    "scripted": "a local server",
+    "local": "a small real model",
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("--fast", action="store_true", help="the same acts with smaller numbers")
+    parser.add_argument(
+        "--model",
+        choices=SERVERS,
+        default="scripted",
+        help="who answers: a server with a script (default), or a small real model on this machine",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -40,24 +54,31 @@ def run(args: argparse.Namespace) -> int:
     """Plays the acts and returns 0 when every promise held."""
     from importlib import import_module
 
+    from ..testing.local_model_setup import LocalModelError
+
     started = time.perf_counter()
     with staying_here():
         if not args.json:
-            print("bound demo: a real agent and the real OpenAI client, against a local server\n", flush=True)
+            print(
+                f"bound demo: a real agent and the real OpenAI client, against {SERVERS[args.model]}\n", flush=True
+            )
         for name in NEEDS:
             try:
                 import_module(name)
             except ImportError as error:
                 print(f"error: the demo needs {error.name or name}: {INSTALL}", file=sys.stderr)
                 return FAILED
-        from .demo_acts import ACTS
-
         acts = []
-        for play in ACTS:
-            act = play(fast=args.fast)
-            acts.append(act)
-            if not args.json:
-                print(rendered(act), flush=True)
+        try:
+            with plays(args.model) as playing:
+                for play in playing:
+                    act = play(fast=args.fast)
+                    acts.append(act)
+                    if not args.json:
+                        print(rendered(act), flush=True)
+        except LocalModelError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return FAILED
     seconds = time.perf_counter() - started
     broken = [promise.text for act in acts for promise in act.promises if not promise.held]
     if args.json:
@@ -68,6 +89,24 @@ def run(args: argparse.Namespace) -> int:
     for text in broken:
         print(f"error: did not hold: {text}", file=sys.stderr)
     return FAILED if broken else OK
+
+
+@contextmanager
+def plays(model: str) -> Iterator[tuple[Callable[..., Act], ...]]:
+    """The acts, with the server that they need.
+
+    Raises:
+        LocalModelError: the real model is not installed, or does not start.
+    """
+    if model == "scripted":
+        from .demo_acts import ACTS
+
+        yield ACTS
+        return
+    from .demo_local import acts_with
+
+    with acts_with() as acts:
+        yield acts
 
 
 @contextmanager
@@ -98,7 +137,7 @@ def rendered(act: Act) -> str:
     for label, outcome in act.outcomes.items():
         words = " by ".join(filter(None, (outcome["status"], outcome["stop_reason"])))
         truncated = ", the answer is truncated" if outcome["truncated"] else ""
-        lines.append(f"  {'outcome, ' + label:<22}{words}{truncated}")
+        lines.append(f"  {'outcome, ' + label:<24}{words}{truncated}")
     lines += [f"  {'ok' if promise.held else 'NO':<4}{promise.text}" for promise in act.promises]
     return "\n".join([*lines, ""])
 

@@ -72,7 +72,7 @@ def one_call(*, fast: bool) -> Act:
         with _counted(label, counts, default=reply) as server:
             model = _client(server)
             if bounded:
-                session = BoundSession({"bounds": {"cost_budget": {"total_usd": _usd(budget)}}})
+                session = BoundSession({"bounds": {"cost_budget": {"total_usd": usd(budget)}}})
                 with session:
                     message = bound_model(model, session).invoke("Write the report.")
                 outcomes[label] = session.outcome.as_dict()
@@ -95,10 +95,10 @@ def one_call(*, fast: bool) -> Act:
         ),
         Promise(
             text="what was paid for is kept, and the outcome says why it ends",
-            held=all(kept[label] > 0 and _stopped(outcomes[label], "cost_budget") for label in outcomes),
+            held=all(kept[label] > 0 and stopped(outcomes[label], "cost_budget") for label in outcomes),
         ),
     )
-    title = f"One call asks for {tokens:,} tokens; the budget of ${_usd(budget)} pays for a tenth"
+    title = f"One call asks for {tokens:,} tokens; the budget of ${usd(budget)} pays for a tenth"
     return Act(number=1, title=title, counts=tuple(counts), outcomes=outcomes, promises=promises)
 
 
@@ -119,7 +119,7 @@ def parallel_calls(*, fast: bool) -> Act:
             prompts = [f"Summarise chapter {n}." for n in range(10, 10 + calls)]
             together: Any = {"max_concurrency": calls}
             if label == "bounded":
-                session = BoundSession({"bounds": {"cost_budget": {"total_usd": _usd(budget)}}})
+                session = BoundSession({"bounds": {"cost_budget": {"total_usd": usd(budget)}}})
                 with session:
                     got = bound_model(model, session).batch(prompts, together, return_exceptions=True)
                 outcomes[label] = session.outcome.as_dict()
@@ -134,7 +134,7 @@ def parallel_calls(*, fast: bool) -> Act:
         Promise(text=f"the other {calls - affordable} are told", held=refused == calls - affordable),
         Promise(text="the budget is not passed by a nano-dollar", held=bounded.cost_nanousd <= budget),
     )
-    title = f"{calls} calls at once, on a budget of ${_usd(budget)} that pays for {affordable}"
+    title = f"{calls} calls at once, on a budget of ${usd(budget)} that pays for {affordable}"
     return Act(number=2, title=title, counts=tuple(counts), outcomes=outcomes, promises=promises)
 
 
@@ -179,7 +179,7 @@ def runaway_agent(*, fast: bool) -> Act:
             text="every tool call has exactly one answer, and the server accepts the history",
             held=bool(messages) and not unanswered(messages) and not problems,
         ),
-        Promise(text="the outcome says iteration_limit", held=_stopped(outcomes["bounded"], "iteration_limit")),
+        Promise(text="the outcome says iteration_limit", held=stopped(outcomes["bounded"], "iteration_limit")),
     )
     title = f"An agent goes in circles on a real project; it may make {limit} calls"
     return Act(number=3, title=title, counts=tuple(counts), outcomes=outcomes, promises=promises)
@@ -218,9 +218,11 @@ def _client(server: ProviderServer, **fields: Any) -> Any:
     return ChatOpenAI(model=MODEL, **fields)
 
 
-def _usd(nanousd: int) -> str:
+def usd(nanousd: int) -> str:
+    """Nano-dollars as the text of a specification."""
     return str((Decimal(nanousd) / NANO).normalize())
 
 
-def _stopped(outcome: Mapping[str, Any], reason: str) -> bool:
+def stopped(outcome: Mapping[str, Any], reason: str) -> bool:
+    """Whether an outcome says that this bound ended the run."""
     return bool(outcome["status"] == "stopped" and outcome["stop_reason"] == reason)
