@@ -255,7 +255,8 @@ class Attempts:
         reading = reading or (providers.usage_in_error(error) if isinstance(error, Exception) else None)
         if late:
             call.cut(late)
-        yield from call.settle("cut" if late else how, reading, filled=providers.ended_at_length(error))
+        filled = providers.ended_at_length(error)
+        yield from call.settle("cut" if late else how, reading, filled=filled, truncated=filled)
         if late:
             raise (yield from self.told(call.error())) from error
         if not isinstance(error, Exception) or not providers.retryable(error) or self.number >= self.most:

@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessageChunk
 
 from .._doors import ambient_hook
 from ..core.errors import BoundExceeded
@@ -129,6 +130,7 @@ class BoundCallback(BaseCallbackHandler):
         message = getattr(chunk, "message", None)
         text = token if isinstance(token, str) else ""
         if message is not None:
+            opened.pieces.append(message)
             text = output_text(message)
             first_text = not opened.call.has_output and bool(text)
             if message.tool_call_chunks:
@@ -152,7 +154,10 @@ class BoundCallback(BaseCallbackHandler):
         if event.get("event") == "content-block-delta":
             delta = event.get("delta") or event.get("content") or {}
             parts = (delta.get(key) for key in ("text", "reasoning", "thinking", "args", "arguments"))
-            self._took(opened, "event", "".join(p for p in parts if isinstance(p, str)))
+            text = "".join(p for p in parts if isinstance(p, str))
+            if opened.source != "chunk":
+                opened.pieces.append(AIMessageChunk(text))
+            self._took(opened, "event", text)
         usage = event.get("usage") or event.get("usage_metadata")
         if usage and opened.meter.result() is None:
             # LangChain has added up what the chunks reported, running totals too; the chunks themselves count.
@@ -172,7 +177,7 @@ class BoundCallback(BaseCallbackHandler):
                 return
             reason = call.cap_reason or reason
         call.cut(reason)
-        raise bubbling(call.error())
+        raise bubbling(call.error(partial=opened.partial()))
 
     def _model_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> Flow[None]:
         """Settle at what the provider billed."""

@@ -22,24 +22,33 @@ from ..session.flow import Flow, drive
 from ..session.model_call import Billing, How, ModelCall
 from ..session.session import BoundSession
 from ..session.workers import later
-from .messages import ToolArguments
+from .messages import ToolArguments, disarm
 
 
 @dataclass(slots=True, kw_only=True)
 class OpenCall:
     """One admitted call, the handler that meters it, and what the provider has reported so far.
 
-    ``call`` is the attempt that runs. ``may_repeat``: the client may make another on its own; ``watched``: it does
-    not do so unseen (see ``client_retries``).
+    ``call`` is the attempt that runs, ``pieces`` what arrived of its answer. ``may_repeat``: the client may make
+    another attempt on its own; ``watched``: it does not do so unseen (see ``client_retries``).
     """
 
     handler: Any
     call: ModelCall
     meter: UsageMeter = field(default_factory=UsageMeter)
     arguments: ToolArguments = field(default_factory=ToolArguments)
+    pieces: list[Any] = field(default_factory=list)
     source: str | None = None
     may_repeat: bool = False
     watched: bool = False
+
+    def partial(self) -> Any:
+        """The message that arrived so far, with no tool call that could run; ``None`` before anything did."""
+        if not self.pieces:
+            return None
+        message = self.pieces[0] + self.pieces[1:]
+        disarm(message)
+        return message
 
     def failed(self, error: BaseException) -> Flow[Billing]:
         """Settle an attempt that ended with an error: how far it came, and what the provider said of it."""
@@ -51,7 +60,7 @@ class OpenCall:
         if sent == "not_sent":
             return call.settle("not_sent")
         how: How = "answered_error" if sent == "answered" and not filled else "aborted"
-        return call.settle(how, reading, filled=filled)
+        return call.settle(how, reading, filled=filled, truncated=filled)
 
     def name_unseen_attempts(self) -> None:
         """Say of a call that was sent that there may have been more of it than anybody has seen."""

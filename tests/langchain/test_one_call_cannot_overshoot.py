@@ -51,6 +51,7 @@ def test_an_ambient_session_cuts_a_model_that_it_cannot_cap(server, client, call
     with pytest.raises(BoundExceeded) as caught, session:
         call(client)
     assert caught.value.stop_reason == "cost_budget"
+    assert caught.value.partial.text
     assert 500_000 <= paid_nanousd(server) <= 1_000_000 + 50 * ONE_TOKEN_NANOUSD
     assert server.requests[-1].hung_up
     assert session.outcome.status == "stopped"
