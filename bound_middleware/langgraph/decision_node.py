@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -50,7 +50,7 @@ class BoundDecisionNode(Runnable[Any, Any]):
         max_retries, max_replans: how often a run may go back from this node; 0 never, ``None`` without end.
         retry, replan, rollback, accept: the node behind each way, or ``END``. ``insert_decision`` has others.
         on_exhausted: ``end`` ends the run with an outcome, ``ask`` asks a person by ``interrupt``; or a node.
-        savepoint, compensations, workspace, journal: as for ``Rollback``.
+        savepoint, compensations, workspace, journal, reversible: as for ``Rollback``.
         ledger: where to count; default that of a lasting session around the call, else the memory of this process.
         key: the name of the output channel.
 
@@ -77,6 +77,7 @@ class BoundDecisionNode(Runnable[Any, Any]):
         workspace: Any = None,
         *,
         journal: Any = None,
+        reversible: Iterable[str] = (),
         ledger: Any = None,
         key: str = "bound",
     ) -> None:
@@ -96,7 +97,11 @@ class BoundDecisionNode(Runnable[Any, Any]):
             _node_name(value, name)
         self.ways = Ways(**names, on_exhausted=on_exhausted)
         self.engine = Rollback(
-            savepoint=savepoint, compensations=compensations, workspace=workspace, journal=journal
+            savepoint=savepoint,
+            compensations=compensations,
+            workspace=workspace,
+            journal=journal,
+            reversible=reversible,
         )
         self.ledger = None if ledger is None else ledger_of(ledger)
         self.key = output_key(key)

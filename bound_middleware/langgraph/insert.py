@@ -167,29 +167,32 @@ def _never_the_same(*args: Any, **kwargs: Any) -> str:
 
 
 def _wrap(builder: Any, site: _Site, decider: Decider) -> None:
-    """The decided node keeps back its routing and starts the run's savepoint; what else has effects is watched."""
+    """The decided node keeps back its routing and starts the run's savepoint; every other node is watched.
+
+    Any function may call a tool, which nobody sees before it runs. A decision node that was added by hand is left
+    alone: what it restores is nobody's effect.
+    """
     rollback, keep = decider.rollback, kept(builder.channels)
-    engines = [spec.runnable.rollback for spec in builder.nodes.values() if _is_watched(spec)]
+    engines = [spec.runnable.rollback for spec in builder.nodes.values() if _has_engine(spec)]
     for engine in engines:
         # One graph has one savepoint, so its decisions need one journal and one workspace.
         rollback.join(engine)
     for name, spec in builder.nodes.items():
-        inner = rollback.journalled(spec.runnable)
         if name == site.node:
+            inner = rollback.journalled(spec.runnable)
             known = lambda: builder.channels.keys() | builder.managed.keys()  # noqa: E731
             held = holding.Holding(inner, name, known, lambda: builder.outputs)
             outer = rollback.guarded(held, node=name, channels=builder.channels, run=run_of, keep=keep)
-        elif name in builder.ours or _is_watched(spec) or (inner is spec.runnable and rollback.workspace is None):
+        elif name in builder.ours or _has_engine(spec):
             continue
         else:
+            inner = rollback.journalled(spec.runnable)
             outer = rollback.watched(spec.runnable, node=name, keep=keep)
         spec.runnable = holding.shell(outer, inner, rollback=rollback, keep=keep)
 
 
-def _is_watched(spec: Any) -> bool:
-    return isinstance(getattr(spec.runnable, "rollback", None), Rollback) and not isinstance(
-        spec.runnable, BoundDecisionNode
-    )
+def _has_engine(spec: Any) -> bool:
+    return isinstance(getattr(spec.runnable, "rollback", None), Rollback)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

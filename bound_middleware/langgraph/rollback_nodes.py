@@ -10,6 +10,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.types import Command
 
 from ..session.flow import Call, Flow, Op, adrive, drive
+from . import task
 from .effect_callback import DirectCalls, with_direct_calls
 from .effect_scope import Place
 from .savepoints import SAVEPOINTS
@@ -34,7 +35,12 @@ class Guarded(Runnable[Any, Any]):
             raise AssertionError("a sync node was driven on a loop")
 
         watched, seen = self._watched(config)
-        call = Call(lambda: self.inner.invoke(input, watched, **kwargs), never)
+
+        def run() -> Any:
+            with task.current(watched):
+                return self.inner.invoke(input, watched, **kwargs)
+
+        call = Call(run, never)
         return drive(self._flow(call, config or {}, seen))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
@@ -42,7 +48,12 @@ class Guarded(Runnable[Any, Any]):
             raise AssertionError("an async node was driven on a thread")
 
         watched, seen = self._watched(config)
-        call = Call(never, lambda: self.inner.ainvoke(input, watched, **kwargs))
+
+        async def run() -> Any:
+            with task.current(watched):
+                return await self.inner.ainvoke(input, watched, **kwargs)
+
+        call = Call(never, run)
         return await adrive(self._flow(call, config or {}, seen))
 
     def _watched(self, config: RunnableConfig | None) -> tuple[RunnableConfig, DirectCalls]:

@@ -149,6 +149,20 @@ def test_real_tests_are_run_and_counted(site):
     assert (failed.status, failed.details) == ("failed", "0 passed, 1 error")
 
 
+def test_pytest_sees_the_module_as_it_is_now_however_soon_it_was_changed(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    site = Site(workspace=tmp_path, environment={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    (tmp_path / "test_it.py").write_text("from it import one\n\ndef test_one():\n    assert one() == 1\n")
+    seen = []
+    for number in (1, 2):
+        # The same size, in the same second: Python itself would take compiled code for current.
+        (tmp_path / "it.py").write_text(f"def one(): return {number}\n")
+        os.utime(tmp_path / "it.py", (10**9, 10**9))
+        seen.append(Pytest(paths=("-p", "no:cacheprovider")).look(site).finding.status)
+    assert seen == ["passed", "failed"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["it.py", "test_it.py"]
+
+
 def test_a_pytest_that_is_not_installed_is_missing(site):
     finding = Pytest(command=(sys.executable, "-I", "-S", "-m", "pytest")).look(site).finding
     assert finding.status == "missing"

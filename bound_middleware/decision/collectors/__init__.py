@@ -5,6 +5,7 @@ slow, or tests nothing; a report that is old, cut, or contradicts itself) is *mi
 parsers are pure and can be used alone.
 """
 
+from ...core.redaction import Redactor
 from .artifacts import Artifact
 from .base import Collector, CommandCollector, Look
 from .finding import Finding
@@ -16,7 +17,6 @@ from .merge import merge_evidence
 from .meters import Metered, MeterReading, read_meters
 from .process import Clock, Output, Run, SystemClock
 from .pytest_report import judge_tests, parse_pytest_json, parse_pytest_summary
-from .redact import Redactor
 from .reports import CoverageReport, JUnitReport, PytestJsonReport
 from .site import Site, StepRun
 from .spend import WithinMeters

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
+from ...core.redaction import Redactor
 from .meters import MeterReading
 from .process import Clock, Output, Run, SystemClock, run
-from .redact import Redactor
 
 #: How much of each of the two outputs of a command is kept.
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.redaction import Redactor
 from ..contracts import StepContract
 from ..evidence import Telemetry
 from .artifacts import produced
@@ -17,7 +18,6 @@ from .git import GitFailed, based, read_changes
 from .globs import Globs, patterns
 from .meters import Metered, MeterReading, read_meters
 from .process import Clock, SystemClock
-from .redact import Redactor
 from .site import Site, StepRun, now_on_disk_ns, printable
 from .threads import in_thread
 

@@ -61,6 +61,10 @@ class Command(CommandCollector):
 class Pytest(CommandCollector):
     """Runs pytest and counts the tests in the report that it writes, into a folder that only we know.
 
+    It leaves no bytecode behind. Python takes a compiled file for current when the source has the same size and was
+    written in the same second, so two looks at two versions of a module could see the first one twice.
+    ``variables`` may say otherwise.
+
     Args:
         command: how pytest is called; ``--junit-xml`` is added.
         paths: what it is given: files, folders, node ids, options.
@@ -78,6 +82,7 @@ class Pytest(CommandCollector):
     def __post_init__(self) -> None:
         CommandCollector.__post_init__(self)
         object.__setattr__(self, "command", checked_argv("command", self.command))
+        object.__setattr__(self, "variables", {"PYTHONDONTWRITEBYTECODE": "1", **self.variables})
         if self.min_tests < 1:
             raise SpecError("no test is no evidence", key="min_tests", value=self.min_tests, allowed=">= 1")
 
