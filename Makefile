@@ -23,11 +23,11 @@ test:  ## all tests
 	$(RUN) pytest
 
 test-lowest:  ## the tests with the oldest supported versions of LangChain, LangGraph and the rest
-	UV_PROJECT_ENVIRONMENT=.venv-lowest $(RUN) --resolution lowest-direct pytest tests/canaries tests/langchain tests/session
+	UV_PROJECT_ENVIRONMENT=.venv-lowest $(RUN) --resolution lowest-direct pytest tests/canaries tests/langchain tests/langgraph tests/session
 	rm -f uv.lock
 
 test-latest:  ## the same with the newest
-	UV_PROJECT_ENVIRONMENT=.venv-latest $(RUN) --upgrade pytest tests/canaries tests/langchain tests/session
+	UV_PROJECT_ENVIRONMENT=.venv-latest $(RUN) --upgrade pytest tests/canaries tests/langchain tests/langgraph tests/session
 
 setup-local-model:  ## install the small real model of the optional suite (180 MB, needs Node.js 20)
 	$(RUN) python -m bound_middleware.testing.local_model_setup

@@ -156,7 +156,7 @@ class BoundCallback(BaseCallbackHandler):
             parts = (delta.get(key) for key in ("text", "reasoning", "thinking", "args", "arguments"))
             text = "".join(p for p in parts if isinstance(p, str))
             if opened.source != "chunk":
-                opened.pieces.append(AIMessageChunk(text))
+                opened.pieces.append(AIMessageChunk(content=text))
             self._took(opened, "event", text)
         usage = event.get("usage") or event.get("usage_metadata")
         if usage and opened.meter.result() is None:

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import operator
 from functools import partial
+from importlib.metadata import version
 from typing import Annotated
 
 import pytest
@@ -292,6 +293,7 @@ def test_compiling_leaves_its_default_handler_in_the_builder():
     assert builder.nodes["a"].error_handler_node == "__default_error_handler__"
 
 
+@pytest.mark.skipif(version("langchain") == "1.5.0", reason="this version ends there")
 def test_a_jump_to_the_end_behind_the_agent_comes_back_to_the_hook():
     """Why a decision behind the agent does not jump to the end."""
     from langchain.agents import create_agent
