@@ -1,4 +1,4 @@
-"""The only place where a lower layer reaches a framework: by name, at call time."""
+"""The only place where a lower layer reaches a framework, or a higher layer: by name, at call time."""
 
 from __future__ import annotations
 
@@ -14,3 +14,13 @@ def ambient_hook() -> None:
 def callback(session: Any) -> Any:
     """A LangChain callback handler for one session."""
     return import_module("bound_middleware.langchain.callback").callback_for(session)
+
+
+def effects() -> Any:
+    """The journal of what tools did: it belongs to the graphs, and the agents' middleware needs it too."""
+    return import_module("bound_middleware.langgraph.approval_effects")
+
+
+def scoped(session: Any, request: Any) -> Any:
+    """A tool's request whose store is the part that a session may see: stores belong to the graphs too."""
+    return import_module("bound_middleware.langgraph.scoped_store").scoped_request(session, request)

@@ -66,6 +66,8 @@ EVENT_NAMES = frozenset(
         "cancelled",
         "handoff_limit",
         "spawn_limit",
+        "marker_issued",
+        "report_accepted",
         "model_not_allowed",
         *_BREACH_EVENTS.values(),
     }

@@ -12,7 +12,8 @@ The rules, in the order in which they are named when several refuse at once:
    specification says nothing), the model's own maximum, and what the remainder pays for. Never less than 1.
 5. A tool that needs an approval runs with one, is refused when it was rejected, has expired or cannot be asked
    for here, and is asked for only when nothing else refuses it.
-6. Failures in a row, and calls that bring nothing new, end the run.
+6. A request that failed is tried again as often as its attempts allow, and never when it was refused for good.
+   Failures in a row, and calls that bring nothing new, end the run.
 7. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
    verdict says so (``may_fit_later``): the caller waits, and asks again with ``waited`` set.
 
@@ -105,7 +106,7 @@ def output_amounts(tokens: int, output_nanousd_per_mtok: int) -> dict[str, int]:
 
 def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
     breaches = _time_breaches(facts, limits, limits.per_model_call_ms, "model_call_deadline")
-    breaches += _failure_breaches(facts, limits)
+    breaches += _failure_breaches(facts, limits) + _attempt_breaches(facts, limits)
     if limits.models is not None and request.name not in limits.models:
         breaches.append(Breach(stop_reason="model_not_allowed", axis="models"))
     if passes(limits.input_per_call_tokens, request.input_tokens):
@@ -154,7 +155,8 @@ def _model_call(request: Request, facts: Facts, limits: Limits) -> Verdict:
         if limits.output_per_call_tokens is not None:
             rooms.append((limits.output_per_call_tokens, "output_per_call"))
         elif money or any(b.meter in (TOKENS, OUTPUT_TOKENS) for b in facts.balances):
-            rooms.append((DEFAULT_OUTPUT_PER_CALL_TOKENS, "output_per_call"))
+            default = request.output_default_tokens or DEFAULT_OUTPUT_PER_CALL_TOKENS
+            rooms.append((default, "output_per_call"))
         if per_call is not None and rate:
             rooms.append(((per_call - input_nanousd) * PER_MILLION // rate // n, "model_call_cost"))
         for b in facts.balances:
@@ -258,6 +260,14 @@ def _failure_breaches(facts: Facts, limits: Limits) -> list[Breach]:
     if most is None or failed < most:
         return []
     return [Breach(stop_reason="consecutive_failures", axis="failures", limit=most, used=failed)]
+
+
+def _attempt_breaches(facts: Facts, limits: Limits) -> list[Breach]:
+    """What says that another attempt of the same request is one too many, or pointless."""
+    most, failed = limits.attempts_per_call_max, facts.failed_attempts
+    if most is None or (failed < most and not facts.failed_for_good):
+        return []
+    return [Breach(stop_reason="retries_exhausted", axis="attempts", limit=most, used=failed, asked=1)]
 
 
 def _charge(request: Request, facts: Facts, limits: Limits) -> Verdict:

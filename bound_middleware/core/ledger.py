@@ -69,7 +69,8 @@ class Hold:
     """Room kept for one call until it settles. ``id`` is made of the framework's ids.
 
     ``amounts`` is the most that the call can use; ``expires_ms`` the time (inclusive) from which the hold
-    counts as a call that never ended and is settled in full, as an estimate; ``None`` never expires.
+    counts as a call that never ended and is settled in full, as an estimate; ``None`` never expires. A
+    ``lasting`` hold is made for somebody outside of the process that makes it, and outlives that.
     """
 
     id: str
@@ -77,6 +78,7 @@ class Hold:
     amounts: Amounts
     expires_ms: int | None = None
     labels: Labels = Labels()
+    lasting: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

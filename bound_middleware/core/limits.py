@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Literal
 
 from .errors import SpecError
-from .usage import INPUT_TOKENS, ITERATIONS, NANOUSD, OUTPUT_TOKENS, TOKENS, count
+from .usage import HANDOFFS, INPUT_TOKENS, ITERATIONS, NANOUSD, OUTPUT_TOKENS, SPAWNS, TOKENS, count
 
 Plain = str | int | float | bool
 ArgumentLimit = Plain | tuple[Plain, ...]
@@ -83,8 +83,8 @@ class Limits:
     exposure: tuple[tuple[str, str, int], ...] = ()
     """(tool, argument, largest sum over the run in thousand-millionths of its unit)."""
     argument_rules: tuple[tuple[str, str, str, ArgumentLimit], ...] = ()
-    """(tool, argument, rule, value): ``kind`` (path, tenant or user), ``one_of``, ``pattern`` (of the whole text),
-    ``length_max``, and ``least_nano`` and ``most_nano`` in thousand-millionths."""
+    """(tool, argument, rule, value): ``kind`` (path, tenant or user), ``one_of``, ``pattern`` (of the whole
+    text), ``hosts``, ``length_max``, and ``least_nano`` and ``most_nano`` in thousand-millionths."""
 
     roots: tuple[str, ...] | None = None
     tenant: str | None = None
@@ -139,7 +139,10 @@ class Limits:
             (INPUT_TOKENS, self.input_tokens),
             (OUTPUT_TOKENS, self.output_tokens),
             (NANOUSD, self.nanousd),
+            (SPAWNS, self.spawns_max),
+            (HANDOFFS, self.handoffs_max),
             *((tool_meter(tool), most) for tool, most in self.tool_calls_max),
+            *((exposure_meter(tool, argument), most) for tool, argument, most in self.exposure),
         )
         object.__setattr__(self, "ceilings", tuple((k, v) for k, v in pairs if v is not None))
 
@@ -216,6 +219,11 @@ class Limits:
 def tool_meter(tool: str) -> str:
     """The meter that counts the calls of one tool."""
     return f"tool_calls:{tool}"
+
+
+def exposure_meter(tool: str, argument: str) -> str:
+    """The meter that sums an argument of a tool, in thousand-millionths of its unit."""
+    return f"exposure:{tool}:{argument}"
 
 
 def field_names() -> tuple[str, ...]:

@@ -35,6 +35,8 @@ TOOL_CALLS = "tool_calls"
 ESTIMATED_CALLS = "estimated_calls"
 UNPRICED_CALLS = "unpriced_calls"
 ACTIVE_MS = "active_ms"
+SPAWNS = "spawns"
+HANDOFFS = "handoffs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from .ledger import Chain
-from .usage import INPUT_TOKENS, ITERATIONS, NANOUSD, OUTPUT_TOKENS, TOKENS, Amounts
+from .usage import HANDOFFS, INPUT_TOKENS, ITERATIONS, NANOUSD, OUTPUT_TOKENS, SPAWNS, TOKENS, Amounts
 
 Kind = Literal["model_call", "tool_call", "charge"]
 #: What is known of the approval of one effect; empty: nobody was asked yet.
@@ -52,6 +52,8 @@ _REASON_OF_METER = {
     INPUT_TOKENS: "token_budget",
     OUTPUT_TOKENS: "token_budget",
     ITERATIONS: "iteration_limit",
+    SPAWNS: "spawn_limit",
+    HANDOFFS: "handoff_limit",
 }
 
 
@@ -60,7 +62,8 @@ class Request:
     """What somebody wants to do. ``id`` is made of the framework's ids.
 
     For a model call ``input_tokens`` is an upper estimate, ``output_max_tokens`` the model's own maximum per
-    generation (``None``: it states none) and ``generations`` how many it returns. For a charge ``amounts`` is
+    generation (``None``: it states none), ``output_default_tokens`` what it may generate where the specification
+    says nothing (``None``: the usual), and ``generations`` how many it returns. For a charge ``amounts`` is
     what is to be booked, for a tool call the exposures that it adds to.
     """
 
@@ -70,19 +73,24 @@ class Request:
     agent: str = ""
     input_tokens: int = 0
     output_max_tokens: int | None = None
+    output_default_tokens: int | None = None
     generations: int = 1
     amounts: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """One ceiling of one account of the chain, and what is under it."""
+    """One ceiling of one account of the chain, and what is under it.
+
+    ``settled`` counts what the caller itself holds, which is as good as spent to it; ``own`` says how much that is.
+    """
 
     account_id: str
     meter: str
     limit: int
     settled: int
     held: int
+    own: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +106,9 @@ class Facts:
     ``running_tools`` now. ``identical_calls`` of this tool with these arguments came to the same result one
     after the other, the last ``same_results`` of this tool with any arguments did, and ``in_cycle`` says that
     the last calls repeat the ones before them. ``consecutive_failures`` are turns that ended with a failed tool.
+
+    Of a model call: ``failed_attempts`` of the same request before this one, and whether its provider has
+    ``failed_for_good``.
     """
 
     elapsed_ms: int = 0
@@ -116,6 +127,8 @@ class Facts:
     same_results: int = 0
     in_cycle: bool = False
     consecutive_failures: int = 0
+    failed_attempts: int = 0
+    failed_for_good: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +199,8 @@ def breach_of(balance: Balance, asked: int) -> Breach | None:
         stop_reason=reason_of_meter(balance.meter),
         axis=balance.meter,
         limit=balance.limit,
-        used=balance.settled,
-        held=balance.held,
+        used=balance.settled - balance.own,
+        held=balance.held + balance.own,
         asked=asked,
         account_id=balance.account_id,
         may_fit_later=balance.limit > 0 and balance.settled + asked <= balance.limit,

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..session.tool_process import in_process
     from .callback import BoundCallback
     from .middleware import BoundMiddleware
     from .model import bound_model
 
-__all__ = ["BoundCallback", "BoundMiddleware", "bound_model"]
+__all__ = ["BoundCallback", "BoundMiddleware", "bound_model", "in_process"]
 
-_HOMES = {"BoundCallback": "callback", "BoundMiddleware": "middleware", "bound_model": "model"}
+_HOMES = {
+    "BoundCallback": ".callback",
+    "BoundMiddleware": ".middleware",
+    "bound_model": ".model",
+    "in_process": "..session.tool_process",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +25,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -7,12 +7,13 @@ here, so that every attempt is admitted and counted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables.config import var_child_runnable_config
 
 from ..core.errors import BoundExceeded
 from ..metering import call_settings, providers
@@ -20,8 +21,9 @@ from ..metering.tokens import counter_for
 from ..session.flow import Call, Emit, Flow, Op, Sleep
 from ..session.model_call import Billing, How, ModelCall, ModelRequest
 from ..session.session import BoundSession
+from . import cached_answers
 from . import messages as texts
-from .errors import bubbling
+from .places import stopping
 from .provider_stream import Close, Source, StreamState, in_time
 
 #: The first pause between attempts, doubled each time, as the clients of OpenAI and Anthropic do.
@@ -54,6 +56,7 @@ class Attempts:
     ) -> None:
         self.sessions, self.plain, self.chat, self.stop, self.kwargs = sessions, plain, chat, stop, kwargs
         self.call_id = call_id or uuid.uuid4().hex
+        self.cache = cached_answers.current()
         self.number = 0
         caps = (s.limits.attempts_per_call_max for s in sessions)
         self.most = max(1, min([1 + retries, *(c for c in caps if c is not None)]))
@@ -88,6 +91,7 @@ class Attempts:
             service_tier=providers.requested_service_tier(self.plain, self.kwargs),
             base_url=providers.base_url_of(self.plain),
             wire_cap=call_settings.caps_output(self.plain),
+            **attempt_of(self.sessions, self.chat),
         )
 
     def _admitted(self) -> Flow[ModelCall]:
@@ -103,7 +107,7 @@ class Attempts:
         """The error with the outcome of the innermost session, in the form that passes through graphs."""
         session = self.sessions[-1]
         error.outcome = yield Op(lambda: session.outcome, session.ledger.blocking)
-        return bubbling(error)
+        return stopping(error)
 
     def _prepared(self, call: ModelCall) -> Flow[tuple[BaseChatModel, dict[str, Any]]]:
         """The model and arguments that carry the call's cap and time-out over the wire."""
@@ -187,11 +191,13 @@ class Attempts:
                         call.cut(reason)
                         break
             except BaseException as error:
+                call.let_go()
                 yield Close(source)
                 if isinstance(error, Exception) and call.stopped_by is None and source.late:
                     call.cut(source.late)
                     how = "cut"
                 elif state.emitted or not isinstance(error, Exception):
+                    call.failed(error)
                     reading = state.meter.result(call.received) or providers.usage_in_error(error)
                     filled = providers.ended_at_length(error)
                     yield from call.settle(
@@ -235,6 +241,8 @@ class Attempts:
         billing = yield from call.settle(
             how, reading, truncated=truncated, answers=answers, text=text, filled=truncated
         )
+        if self.cache is not None and call.shortened:
+            self.cache.shut = True
         strict = any(s.limits.strict_usage for s in self.sessions)
         if strict and how == "done" and billing.estimated:
             for session in self.sessions:
@@ -255,11 +263,15 @@ class Attempts:
         reading = reading or (providers.usage_in_error(error) if isinstance(error, Exception) else None)
         if late:
             call.cut(late)
+        else:
+            call.failed(error)
         filled = providers.ended_at_length(error)
         yield from call.settle("cut" if late else how, reading, filled=filled, truncated=filled)
         if late:
             raise (yield from self.told(call.error())) from error
         if not isinstance(error, Exception) or not providers.retryable(error) or self.number >= self.most:
+            raise error
+        if any(out_of_attempts(session, call.request) for session in self.sessions):
             raise error
         pause_ms = providers.retry_after_ms(error)
         if pause_ms is None or pause_ms > LONGEST_RETRY_AFTER_MS:
@@ -267,6 +279,23 @@ class Attempts:
         if past_deadline(self.sessions, pause_ms):
             raise error
         yield Sleep(pause_ms / 1000)
+
+
+def attempt_of(sessions: Iterable[BoundSession], chat: Sequence[Any]) -> dict[str, Any]:
+    """What tells the attempts of one call from other calls, where a session counts them."""
+    if all(s.declared.attempts_per_call_max is None for s in sessions):
+        return {}
+    configurable = (var_child_runnable_config.get() or {}).get("configurable") or {}
+    return {
+        "same": texts.same_request(chat),
+        "place": getattr(configurable.get("__pregel_runtime"), "control", None),
+    }
+
+
+def out_of_attempts(session: BoundSession, request: ModelRequest) -> bool:
+    """Whether a session would refuse another attempt of a request, so that waiting for it makes no sense."""
+    most = session.limits.attempts_per_call_max
+    return most is not None and session.attempts.of(request)[0] >= most
 
 
 def past_deadline(sessions: Iterable[BoundSession], pause_ms: float) -> bool:

@@ -17,16 +17,18 @@ from .._doors import ambient_hook
 from ..core.errors import BoundExceeded
 from ..metering import call_settings, providers
 from ..metering.tokens import counter_for
-from ..session import charges, scope
+from ..session import approvals, scope
 from ..session.arguments import session_of
+from ..session.data_scope.indexes import unscoped_retriever
 from ..session.flow import Flow, Op, drive
 from ..session.model_call import ModelCall, ModelRequest
 from ..session.session import BoundSession
 from ..session.workers import beside
-from . import client_retries, open_calls, stream_usage
+from . import client_retries, open_calls, places, stream_usage, tool_runs
 from .abandoned import close_streams, close_unstarted
+from .approval import approval_inside
+from .attempts import attempt_of
 from .colours import BothColours
-from .errors import bubbling
 from .messages import conversation_of, disarm, output_text, poison_in_place, tells
 from .model import SEAM_KEY
 from .open_calls import OpenCall
@@ -52,13 +54,12 @@ class BoundCallback(BaseCallbackHandler):
     raise_error = True
     run_inline = True
     ignore_chain = True
-    ignore_retriever = True
     ignore_custom_event = True
 
     def __init__(self, session: BoundSession | None = None) -> None:
         self.session = session_of(session)
         if self.session is not None:
-            self.ignore_chain = self.ignore_retriever = False
+            self.ignore_chain = False
             ambient_hook()
 
     # -- models --------------------------------------------------------------------------------------------
@@ -74,6 +75,7 @@ class BoundCallback(BaseCallbackHandler):
     def _admitted(
         self, serialized: Any, messages: list[Any], *, run_id: Any, metadata: Any = None, **kwargs: Any
     ) -> Flow[None]:
+        yield from places.arrive()
         if metadata and metadata.get(SEAM_KEY) == "model":
             return
         params = kwargs.get("invocation_params") or {}
@@ -102,6 +104,7 @@ class BoundCallback(BaseCallbackHandler):
                 may_write_cache=call_settings.may_write_cache(conversation, params),
                 may_have_audio=call_settings.may_have_audio(None, conversation, params),
                 service_tier=providers.requested_service_tier(None, params),
+                **attempt_of(sessions, conversation),
             ),
         )
         try:
@@ -109,7 +112,7 @@ class BoundCallback(BaseCallbackHandler):
         except BoundExceeded as error:
             yield from open_calls.abandon(run_id)
             error.outcome = yield from _outcome(sessions[-1])
-            raise bubbling(error) from None
+            raise places.stopping(error) from None
         opened = OpenCall(handler=self, call=call, may_repeat=providers.may_retry_unseen(serialized))
         open_calls.add(run_id, opened, kwargs.get("batch_size") or 1)
         stream_usage.ask()
@@ -177,10 +180,11 @@ class BoundCallback(BaseCallbackHandler):
                 return
             reason = call.cap_reason or reason
         call.cut(reason)
-        raise bubbling(call.error(partial=opened.partial()))
+        raise places.stopping(call.error(partial=opened.partial()))
 
     def _model_end(self, response: Any, *, run_id: Any, **kwargs: Any) -> Flow[None]:
         """Settle at what the provider billed."""
+        tool_runs.proposed(self._claim(None), response)
         opened = open_calls.take(run_id, self)
         if opened is None:
             self._note_hit(response, run_id)
@@ -218,7 +222,7 @@ class BoundCallback(BaseCallbackHandler):
                 "usage_missing", note=f"{call.request.model!r} reported no usage", partial=response
             )
             error.outcome = yield from _outcome(call.sessions[-1])
-            raise bubbling(error)
+            raise places.stopping(error)
 
     def _note_hit(self, response: Any, run_id: Any) -> None:
         """Record an answer of LangChain's cache for a bounded model: the cache lies above its seam.
@@ -240,6 +244,7 @@ class BoundCallback(BaseCallbackHandler):
         if call.stopped_by is None:
             yield from opened.failed(error)
             return
+        call.let_go()
         yield close_streams(error)
         yield from call.settle("cut", opened.meter.result(call.received))
         if isinstance(error, BoundExceeded) and error.outcome is None:
@@ -257,22 +262,47 @@ class BoundCallback(BaseCallbackHandler):
 
         The middleware judges a call before it runs; what is begun again, or inside of it, is another run.
         """
+        name = (serialized or {}).get("name") or kwargs.get("name") or ""
         judged = scope.judged_tool_call.get()
-        if judged is None or judged.id not in (run_id, kwargs.get("tool_call_id")):
+        if (
+            judged is None
+            or judged.id not in (run_id, kwargs.get("tool_call_id"))
+            or (judged.what and judged.what != approvals.canonical([name, kwargs.get("inputs")]))
+        ):
+            # A call that was admitted runs, whatever has stopped the run since.
+            yield from places.arrive()
             judged = scope.Judged(run_id, ())
             scope.judged_tool_call.set(judged)
-        name = (serialized or {}).get("name") or kwargs.get("name") or ""
         todo = tuple(s for s in self._claim(metadata) if s not in judged.by)
         judged.id, judged.by = run_id, (*judged.by, *todo)
         try:
-            yield from charges.tool_call(todo, call_id=str(run_id), tool=name)
+            call = {
+                "id": kwargs.get("tool_call_id") or str(run_id),
+                "name": name,
+                "args": kwargs.get("inputs"),
+            }
+            approved = {}
+            for session in todo:
+                shown = {**call, "args": call["args"] or {}}
+                approved[session.session_id] = yield from approval_inside(session, shown)
+            yield from tool_runs.begin(todo, self, run_id, call, approved)
         except BoundExceeded as error:
             refusing = next(s for s in todo if s.session_id == error.session_id)
             error.outcome = yield from _outcome(refusing)
-            raise bubbling(error) from None
+            raise places.stopping(error) from None
         self._run_start(serialized, input_str, run_id=run_id)
 
     on_tool_start: Any = BothColours(_tool_start)
+
+    def _tool_end(self, output: Any, *, run_id: Any, **kwargs: Any) -> Flow[None]:
+        """Tell the sessions what a tool came to, an answer or an error."""
+        try:
+            yield from tool_runs.end(self, run_id, output)
+        finally:
+            self._run_end(output, run_id=run_id)
+
+    on_tool_end: Any = BothColours(_tool_end)
+    on_tool_error: Any = BothColours(_tool_end)
 
     # -- runs ----------------------------------------------------------------------------------------------
 
@@ -280,6 +310,18 @@ class BoundCallback(BaseCallbackHandler):
         """The session is live from here."""
         if self.session is not None:
             scope.run_began(self.session, run_id)
+
+    def _retriever_start(
+        self, serialized: Any, query: Any, *, run_id: Any, metadata: Any = None, **kwargs: Any
+    ) -> Flow[None]:
+        """Refuse an index that the data scope does not open."""
+        yield from places.arrive()
+        sessions = self._claim(metadata)
+        stop = unscoped_retriever(sessions)
+        if stop is not None:
+            stop.outcome = yield from _outcome(next(s for s in sessions if s.session_id == stop.session_id))
+            raise places.stopping(stop)
+        self._run_start(serialized, query, run_id=run_id)
 
     def _run_end(self, output: Any, *, run_id: Any, **kwargs: Any) -> None:
         """The session is live no longer, unless another run is open, or it is entered."""
@@ -289,11 +331,9 @@ class BoundCallback(BaseCallbackHandler):
     on_chain_start: Any = _run_start
     on_chain_end: Any = _run_end
     on_chain_error: Any = _run_end
-    on_retriever_start: Any = _run_start
+    on_retriever_start: Any = BothColours(_retriever_start)
     on_retriever_end: Any = _run_end
     on_retriever_error: Any = _run_end
-    on_tool_end: Any = _run_end
-    on_tool_error: Any = _run_end
 
     # -- helpers -------------------------------------------------------------------------------------------
 
@@ -343,7 +383,7 @@ def _outcome(session: BoundSession) -> Flow[Any]:
 
 def _not_our_stops(record: logging.LogRecord) -> bool:
     """LangChain logs what a handler raises as an error of the handler; a bound that stops a call is none."""
-    return "BoundStop(" not in record.getMessage()
+    return not any(stop in record.getMessage() for stop in ("BoundStop(", "RunStop("))
 
 
 logging.getLogger("langchain_core.callbacks.manager").addFilter(_not_our_stops)

@@ -28,8 +28,8 @@ from ..session.model_call import ModelCall, ModelRequest
 from ..session.session import BoundSession
 from . import open_calls
 from .attempts import past_deadline
-from .errors import bubbling
 from .open_calls import OpenCall
+from .places import stopping
 
 #: Packages whose clients have the methods below (in ``_base_client``): what the generator writes is the same.
 _PACKAGES: Final = ("openai", "anthropic", "groq")
@@ -195,4 +195,4 @@ def _told(error: BoundExceeded, sessions: tuple[BoundSession, ...]) -> Flow[Boun
     """The error with the outcome of its session, in the form that passes through graphs."""
     session = next((s for s in sessions if s.session_id == error.session_id), sessions[-1])
     error.outcome = yield Op(lambda: session.outcome, session.ledger.blocking)
-    return bubbling(error)
+    return stopping(error)

@@ -65,6 +65,16 @@ def conversation_of(chat: Sequence[Any]) -> int:
     return hash(tuple(str(getattr(message, "content", message)) for message in chat[: 1 if asked else 2]))
 
 
+def same_request(chat: Sequence[Any]) -> int:
+    """A name for what a request says: equal for every attempt of it, whichever model it goes to."""
+    return hash(tuple((getattr(m, "type", ""), str(getattr(m, "content", m)), _ids(m)) for m in chat))
+
+
+def _ids(message: Any) -> tuple[Any, ...]:
+    calls = getattr(message, "tool_calls", None) or ()
+    return (*(call.get("id") for call in calls), getattr(message, "tool_call_id", None))
+
+
 class ToolArguments:
     """The argument texts of the tool calls of one stream, by index."""
 

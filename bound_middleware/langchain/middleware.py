@@ -9,33 +9,38 @@ output and at the end of its ``custom`` stream.
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.middleware.types import AgentState, OmitFromInput, PrivateStateAttr
+from langchain.agents.middleware.types import AgentState, ModelResponse, OmitFromInput, PrivateStateAttr
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.config import get_config
 from typing_extensions import TypedDict
 
 from ..core.errors import BoundExceeded, SpecError
-from ..session import arguments, charges, scope
-from ..session.flow import Flow, Op, adrive, drive
+from ..session import approvals, arguments, scope
+from ..session.approver import approver_of
+from ..session.flow import Call, Flow, Op, adrive, drive
 from ..session.session import BoundSession
-from . import hook, runs
+from ..session.tools import checked_rules, desk_of, would_ask
+from . import hook, places, runs
+from .approval import seat_of
+from .approval_hooks import gated
 from .channel import merge
 from .errors import bubbling
 from .model import bound_model
-from .texts import refusal_text, stop_text, stopped_text
+from .places import RUN_ID
+from .texts import stop_message, stopped_text
+from .tool_deadlines import arun_request, run_request
+from .tool_seam import Execute, admitted, error_message, performed, refusal_message
+from .truncated import Cut, whole
+from .turns import TURN, counted
 
 #: Bounded copies of models that are kept, so that a model is copied once and not for each call.
 COPIES_KEPT = 32
-#: The private channel that keeps the id of a run.
-RUN_ID = "bound_run_id"
 
 _lock = threading.Lock()
 _copies: OrderedDict[int, tuple[BaseChatModel, BaseChatModel]] = OrderedDict()
@@ -55,6 +60,10 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         scope: ``run`` counts each new input on its own; ``thread`` counts a ``thread_id`` as long as the ledger
             lasts.
         on_breach: ``end`` returns what the run has, with the outcome; ``raise`` raises ``BoundExceeded``.
+        approver: a function or coroutine function of ``{name, args, description}`` that decides, in a person's
+            place, about calls that need an approval. Without one the run pauses until a person has answered.
+        argument_rules: by tool a pure function of its arguments; a call for which it returns anything but ``True``,
+            or raises, is refused. A text that it returns is told to the model.
         key: the name of the output channel, an identifier that the state of an agent does not have yet.
 
     Raises:
@@ -76,6 +85,8 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         scope: Literal["run", "thread"] = "run",
         on_breach: Literal["end", "raise"] = "end",
         key: str = "bound",
+        approver: Any = None,
+        argument_rules: Mapping[str, Any] | None = None,
     ) -> None:
         from ..spec import BoundSpec
 
@@ -92,6 +103,9 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         self._spec = session.spec if session is not None else BoundSpec.of(spec)
         given = {"ledger": ledger, "clock": clock, "prices": prices, "sinks": sinks, "shadow": shadow}
         self._arguments = arguments.for_later(self._spec.limits(), given)
+        self._arguments["approver"] = approver_of(approver)
+        if approver is not None and session is not None:
+            raise SpecError("a session brings its own approver", key="approver", allowed="BoundSession(approver=)")
         if scope == "thread" and session is None and not getattr(ledger, "durable", False):
             raise SpecError(
                 "counting by thread needs a ledger that lasts",
@@ -107,8 +121,12 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
                 allowed="model_call, tool_call, action",
             )
         self._session, self._scope, self._on_breach, self._key = session, scope, on_breach, key
-        self.state_schema = _state_with(key)
+        self.ends_runs = on_breach == "end"
+        self._rules = checked_rules(argument_rules)
+        self.state_schema = _state_with(key, places.Newest(self))
         hook.register()
+        if not shadow and approvals.gating(self._spec.limits()):
+            self.__class__ = gated(type(self))
 
     # -- a run ---------------------------------------------------------------------------------------------
 
@@ -124,20 +142,37 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         return self._told(runtime, await adrive(self._finish(state)))
 
+    _would_ask = staticmethod(would_ask)
+
     def _begin(self) -> Flow[dict[str, Any] | None]:
         if self._session is not None:
             self._session.start_clock()
+            self._session.ending.no_longer_pending(seat_of(get_config()).thread_id)
+            places.put(self, runs.Run(self._session))
             return None
-        if self._scope == "thread":
-            run_id, run = runs.thread_id(), None
+        run = places.opened_before(self) or (yield from self.arrives(None))
+        places.put(self, run)
+        return {RUN_ID: run.session.session_id}
+
+    def arrives(self, run_id: str | None) -> Flow[runs.Run]:
+        """The run with this id, which goes on here; ``None`` opens the one that begins with this input."""
+        if self._session is not None:
+            return runs.Run(self._session)
+        if run_id is not None:
+            run = yield from self._of({RUN_ID: run_id or None})
+        elif self._scope == "thread":
+            run = yield from self._opened(runs.thread_id())
         else:
-            run_id = yield from runs.new_id(self)
-            run = runs.known(run_id)
-        if run is None:
-            run = yield from self._opened(run_id)
+            new_id = yield from runs.new_id(self)
+            run = runs.known(new_id) or (yield from self._opened(new_id))
         run.resume()
         run.leave()
-        return {RUN_ID: run_id}
+        return run
+
+    def bounds_streams(self) -> bool:
+        """Whether a call may have to be cut while it runs."""
+        limits = self._spec.limits()
+        return limits.bounds_output or limits.bounds_call_time
 
     def _opened(self, run_id: str) -> Flow[runs.Run]:
         configurable = get_config().get("configurable") or {}
@@ -159,6 +194,7 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _finish(self, state: Any) -> Flow[dict[str, Any]]:
         run = yield from self._of(state)
+        places.put(self, run)
         session = run.session
         if self._session is None:
             yield Op(lambda: session.close(), session.ledger.blocking)
@@ -175,23 +211,31 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         run = drive(self._of(request.state))
-        with runs.inside(self, run):
+        with places.inside(self, run):
             stopped = drive(self._already_stopped(run.session))
             if stopped is not None:
                 return stopped
             try:
-                return handler(self._bounded(request, run.session))
+                asked = self._bounded(request, run.session)
+                answer = drive(whole(run.session, asked, lambda r: Call(lambda: handler(r), _never)))
+                return counted(request.state, answer)
+            except Cut as error:
+                return counted(request.state, self._cut(run.session, error))
             except BoundExceeded as error:
                 return self._ended(run.session, error)
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         run = await adrive(self._of(request.state))
-        with runs.inside(self, run):
+        with places.inside(self, run):
             stopped = await adrive(self._already_stopped(run.session))
             if stopped is not None:
                 return stopped
             try:
-                return await handler(self._bounded(request, run.session))
+                asked = self._bounded(request, run.session)
+                answer = await adrive(whole(run.session, asked, lambda r: Call(_never, lambda: handler(r))))
+                return counted(request.state, answer)
+            except Cut as error:
+                return counted(request.state, self._cut(run.session, error))
             except BoundExceeded as error:
                 return self._ended(run.session, error)
 
@@ -199,6 +243,8 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         names = [name for tool in request.tools or () if (name := _tool_name(tool)) is not None]
         session.spec.check_tools(names)
         offered = [t for t in request.tools or () if session.limits.tier(_tool_name(t) or "") != "refuse"]
+        desk_of(session).rules = self._rules or desk_of(session).rules
+        desk_of(session).offers(filter(None, map(_tool_name, offered)))
         return request.override(model=_copy_of(request.model), tools=offered)
 
     def _already_stopped(self, session: BoundSession) -> Flow[AIMessage | None]:
@@ -212,47 +258,49 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
     def _ended(self, session: BoundSession, error: BoundExceeded) -> AIMessage:
         if self._on_breach == "raise" or error.session_id not in (None, session.session_id):
             raise bubbling(error)
-        return AIMessage(
-            content=stop_text(error.stop_reason), response_metadata={"bound": {"stop_reason": error.stop_reason}}
-        )
+        return stop_message(error.stop_reason)
+
+    def _cut(self, session: BoundSession, error: Cut) -> ModelResponse[Any]:
+        """The last answer was truncated: the run ends, and its history stays valid."""
+        session.ending.end_run("truncated", {"stop_reason": "truncated", "agent": session.agent})
+        error.session_id = session.session_id
+        return ModelResponse(result=[*error.messages, self._ended(session, error)])
 
     # -- tools ---------------------------------------------------------------------------------------------
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         run = drive(self._of(request.state))
-        with runs.inside(self, run):
-            refused = drive(self._judged(run.session, request.tool_call))
-            if refused is not None:
-                return refused
-            try:
-                with _judged_by(run.session, request.tool_call):
-                    return handler(request)
-            except BoundExceeded as error:
-                return self._stopped_inside(run.session, request.tool_call, error)
+        with places.inside(self, run):
+            return drive(
+                self._tool(
+                    run.session, request, lambda r, time: Call(lambda: run_request(r, handler, time), _never)
+                )
+            )
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         run = await adrive(self._of(request.state))
-        with runs.inside(self, run):
-            refused = await adrive(self._judged(run.session, request.tool_call))
-            if refused is not None:
-                return refused
-            try:
-                with _judged_by(run.session, request.tool_call):
-                    return await handler(request)
-            except BoundExceeded as error:
-                return self._stopped_inside(run.session, request.tool_call, error)
+        with places.inside(self, run):
+            return await adrive(
+                self._tool(
+                    run.session, request, lambda r, time: Call(_never, lambda: arun_request(r, handler, time))
+                )
+            )
 
-    def _judged(self, session: BoundSession, call: Mapping[str, Any]) -> Flow[ToolMessage | None]:
-        """The answer to a refused call, or ``None`` for one that may run."""
-        call_id = f"{call['id']}:{uuid.uuid4().hex[:8]}"
+    def _tool(self, session: BoundSession, request: Any, execute: Execute) -> Flow[Any]:
+        """Judge a call and run it, or answer it."""
         try:
-            yield from charges.tool_call(session, call_id=call_id, tool=call["name"])
+            admission = yield from admitted(session, request)
         except BoundExceeded as error:
             if self._on_breach == "raise" and session.ending.run_stopped is not None:
                 error.outcome = yield Op(lambda: session.outcome, session.ledger.blocking)
                 raise bubbling(error) from None
-            return _error_message(call, refusal_text(call["name"], error.stop_reason))
-        return None
+            return refusal_message(request.tool_call, error)
+        if isinstance(admission, ToolMessage):
+            return admission
+        try:
+            return (yield from performed(session, request, admission, execute))
+        except BoundExceeded as error:
+            return self._stopped_inside(session, request.tool_call, error)
 
     def _stopped_inside(self, session: BoundSession, call: Mapping[str, Any], error: BoundExceeded) -> ToolMessage:
         """The answer to a call in which a bound stopped something; the stop of a session around ours goes on."""
@@ -260,21 +308,11 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
         around = any(s.session_id == error.session_id for s in scope.current() if s is not session)
         if around or (ours and self._on_breach == "raise"):
             raise bubbling(error)
-        return _error_message(call, stopped_text(call["name"], error.stop_reason))
+        return error_message(call, stopped_text(call["name"], error.stop_reason))
 
 
-@contextmanager
-def _judged_by(session: BoundSession, call: Mapping[str, Any]) -> Iterator[None]:
-    """No other seam judges this call again."""
-    token = scope.judged_tool_call.set(scope.Judged(call["id"], (session,)))
-    try:
-        yield
-    finally:
-        scope.judged_tool_call.reset(token)
-
-
-def _error_message(call: Mapping[str, Any], text: str) -> ToolMessage:
-    return ToolMessage(content=text, tool_call_id=call["id"], name=call["name"], status="error")
+def _never() -> Any:
+    raise AssertionError("a call was driven in the other colour")
 
 
 def _tool_name(tool: Any) -> str | None:
@@ -298,12 +336,12 @@ def _copy_of(model: BaseChatModel) -> BaseChatModel:
     return copy
 
 
-def _state_with(key: str) -> Any:
+def _state_with(key: str, newest: places.Newest) -> Any:
     """The state of an agent with our channels; the reducer comes last, or LangGraph does not see it.
 
     LangGraph keeps names that begin with two underscores for itself.
     """
-    taken = (*AgentState.__annotations__, RUN_ID)
+    taken = (*AgentState.__annotations__, RUN_ID, TURN)
     if not isinstance(key, str) or not key.isidentifier() or key.startswith("__") or key in taken:
         raise SpecError(
             f"{key!r} cannot name the output channel",
@@ -314,6 +352,8 @@ def _state_with(key: str) -> Any:
     fields: dict[str, Any] = {
         **AgentState.__annotations__,
         key: NotRequired[Annotated[dict[str, Any], OmitFromInput, merge]],
-        RUN_ID: NotRequired[Annotated[str, PrivateStateAttr]],
+        # Of a type that cannot be made without a value, or the channel would begin with an empty id.
+        RUN_ID: NotRequired[Annotated[Any, PrivateStateAttr, newest]],
+        TURN: NotRequired[Annotated[int, PrivateStateAttr]],
     }
     return TypedDict("BoundState", fields)  # type: ignore[operator]

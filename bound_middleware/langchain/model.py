@@ -23,6 +23,7 @@ from ..session import scope
 from ..session.arguments import session_of
 from ..session.session import BoundSession
 from .attempts import Attempts, collected
+from .cached_answers import CachesWholeAnswers
 from .unattributed import unclaimed
 
 Model = TypeVar("Model", bound=BaseChatModel)
@@ -108,7 +109,7 @@ def _made(model: Any) -> Any:
     return again
 
 
-class BoundSeam:
+class BoundSeam(CachesWholeAnswers):
     """What a bounded model's class has in front of the original's. Plain, so that pydantic leaves it alone."""
 
     _bound_made: bool
@@ -251,6 +252,7 @@ def _make(original: type[BaseChatModel]) -> type:
         "_bound_known": PrivateAttr(default=True),
         "_bound_quiet": PrivateAttr(default_factory=dict),
         "_bound_noisy": PrivateAttr(default=()),
+        "_bound_keyed_as": PrivateAttr(default=None),
     }
     try:
         metaclass: Any = type(original)

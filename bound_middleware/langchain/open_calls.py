@@ -4,16 +4,19 @@ Several handlers may see one run (a session's own, and the ambient one): each se
 them refuses, the run never begins, so the holds of the others are released; the same for the other prompts of a
 batch, whose runs all start before the first is sent.
 
-LangChain tells a handler nothing when the task of an ``ainvoke`` is cancelled. But then nobody keeps the run's id
-any longer; so nothing here does, and a call whose id is gone has been left.
+LangChain tells a handler nothing when the task of an ``ainvoke`` is cancelled. Such a call is over when the task
+that awaits it is, so what is open then has been left. Where no task awaits the call (a stream may pass from task to
+task), nobody keeps the run's id once it is left; so nothing here does, and a call whose id is gone has been left.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from ..metering import providers
@@ -55,6 +58,7 @@ class OpenCall:
         call, reading = self.call, self.meter.result(self.call.received)
         if not isinstance(error, Exception):
             return call.settle("aborted", reading)
+        call.failed(error)
         reading = reading or providers.usage_in_error(error)
         sent, filled = providers.was_sent(error), providers.ended_at_length(error)
         if sent == "not_sent":
@@ -71,6 +75,8 @@ class OpenCall:
 
 _lock = threading.Lock()
 _open: dict[int, list[OpenCall]] = {}
+#: The runs that each task awaits. A task goes with its entry.
+_awaited: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 _batch: ContextVar[tuple[int, ...]] = ContextVar("bound_batch", default=())
 
 
@@ -82,6 +88,7 @@ def add(run_id: Any, opened: OpenCall, batch_size: int) -> None:
         calls.append(opened)
     if len(calls) == 1:
         weakref.finalize(run_id, _gone, key).atexit = False
+        _watch_task(key)
     _batch.set((*_batch.get()[-batch_size:], key) if batch_size > 1 else ())
 
 
@@ -131,8 +138,47 @@ def abandon(run_id: Any) -> Flow[None]:
         yield from opened.call.settle("not_sent")
 
 
+def _watch_task(key: int) -> None:
+    """Notice when the task that awaits a run ends."""
+    task = _awaiting_task()
+    if task is None:
+        return
+    runs = _awaited.get(task)
+    if runs is None:
+        runs = _awaited[task] = set()
+        task.add_done_callback(_task_ended)
+    runs.intersection_update(_open)
+    runs.add(key)
+
+
+def _awaiting_task() -> Any:
+    """The current task, if the ``agenerate`` that begins a run is awaited by it: in the same task, up the stack."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        task = None if asyncio is None else asyncio.current_task()
+    except RuntimeError:
+        return None
+    if task is None:
+        return None
+    # A task that starts eagerly has the frames of its creator behind its own.
+    first = getattr(task.get_coro(), "cr_frame", None)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "agenerate":
+            return task
+        if frame is first:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _task_ended(task: Any) -> None:
+    for key in _awaited.pop(task, ()):
+        _gone(key)
+
+
 def _gone(key: int) -> None:
-    """A run's id was dropped. This may happen in the middle of anything: take no lock, and settle elsewhere."""
+    """A run was left. This may be told in the middle of anything: take no lock, and settle elsewhere."""
     if key in _open:
         later(lambda: _left(key))
 

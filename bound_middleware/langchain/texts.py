@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from langchain_core.messages import AIMessage
+
+from ..session.tools import Hints
+
+#: How many tools a refused model is told of.
+TOOLS_TOLD_MAX = 30
+
 _STOPS = {
     "deadline": "its time is over",
     "cost_budget": "its cost budget is used up",
@@ -13,10 +20,19 @@ _STOPS = {
     "unpriced_model": "nobody knows what the model costs",
     "model_not_allowed": "the model is not allowed",
     "usage_missing": "the provider did not report what was used",
+    "truncated": "its answer was cut off",
+    "no_progress": "its calls bring nothing new",
+    "consecutive_failures": "its calls fail one after the other",
 }
 _REFUSALS = {
+    "truncated": "the message was cut off before it was complete. Make a smaller call, or several ones.",
+    "data_scope": "what it asks for is outside of what may be read and written here. Stay inside.",
+    "exposure": "it is more than is left to be done here. Ask for less, or go on without it.",
+    "no_progress": "it brings nothing new. Answer with what you have.",
     "tool_refused": "it is not available here. Use another tool, or answer without it.",
     "approver_failed": "it needs an approval that nobody can give here. Go on without it.",
+    "approval_rejected": "it was rejected. Do not ask for the same again; go on without it.",
+    "approval_expired": "its approval is too old. Ask for it again, or go on without it.",
     "tool_call_cost": "one call of it costs more than is allowed. Use another tool.",
 }
 
@@ -27,13 +43,50 @@ def stop_text(stop_reason: str) -> str:
     return f"Stopped: {why} ({stop_reason}). What was done before is kept."
 
 
-def refusal_text(tool: str, stop_reason: str) -> str:
-    """The answer to a tool call that was refused."""
+def stop_message(stop_reason: str) -> AIMessage:
+    """The same as the answer of an agent's model."""
+    return AIMessage(content=stop_text(stop_reason), response_metadata={"bound": {"stop_reason": stop_reason}})
+
+
+def refusal_text(tool: str, stop_reason: str, hints: Hints | None = None) -> str:
+    """The answer to a tool call that was refused: why, and what can be called instead."""
     why = _REFUSALS.get(stop_reason, "the run has reached its bound. Answer with what you have.")
-    return f"The tool {tool!r} was not run: {why}"
+    if stop_reason != "tool_refused" or hints is None:
+        return f"The tool {tool!r} was not run: {why}"
+    if hints.faults and tool in hints.allowed:
+        return f"The tool {tool!r} was not run: {'; '.join(hints.faults)}. Change that, or go on without it."
+    if not hints.allowed or tool in hints.allowed:
+        return f"The tool {tool!r} was not run: {why}"
+    meant = f"Did you mean {hints.meant!r}? " if hints.meant else ""
+    listed = ", ".join(hints.allowed[:TOOLS_TOLD_MAX])
+    return f"The tool {tool!r} was not run: there is none of this name here. {meant}You may call: {listed}."
+
+
+def truncated_text(tool: str) -> str:
+    """The answer to a call of a message that was cut."""
+    return (
+        f"The tool {tool!r} was not run: the message was truncated, so that the call is not complete. Call it "
+        "again in a shorter form, or in several parts."
+    )
+
+
+def unreadable_text(tool: str) -> str:
+    """The answer to a call whose arguments are no JSON."""
+    return f"The tool {tool!r} was not run: its arguments cannot be read. They have to be valid JSON."
 
 
 def stopped_text(tool: str, stop_reason: str) -> str:
     """The answer to a tool call in which a bound stopped something."""
     why = _STOPS.get(stop_reason, "a bound is reached")
     return f"The tool {tool!r} was stopped before it was done: {why}. Go on with what you have."
+
+
+def late_text(tool: str, stop_reason: str, *, ran: bool) -> str:
+    """The answer to a tool call whose time was over, while it ran or before it did."""
+    why = _STOPS.get(stop_reason, "it took too long")
+    if not ran:
+        return f"The tool {tool!r} was not run: {why}. Answer with what you have."
+    return (
+        f"The tool {tool!r} was given up: {why}. Whether it had an effect is not known: find out before you call "
+        "it again."
+    )

@@ -1,4 +1,4 @@
-"""Decisions, rollback and effects in LangGraph. These modules translate; ``decision`` and ``session`` decide."""
+"""Bounds, decisions, rollback and effects in LangGraph. What decides is in ``decision`` and ``session``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .decision_node import BoundDecisionNode, BoundState
     from .effect_store import MemoryJournal, SqliteJournal
     from .effects import Compensation, compensated_by, without_effect
+    from .graph import bound_graph
     from .insert import insert_decision
     from .rollback import Rollback, RollbackReport
     from .rollback_outside import arollback_thread, rollback_thread
@@ -28,6 +29,7 @@ __all__ = [
     "Workspace",
     "WorkspaceError",
     "arollback_thread",
+    "bound_graph",
     "compensated_by",
     "insert_decision",
     "rollback_thread",
@@ -47,6 +49,7 @@ _HOMES = {
     "Workspace": "workspace",
     "WorkspaceError": "workspace_tree",
     "arollback_thread": "rollback_outside",
+    "bound_graph": "graph",
     "compensated_by": "effects",
     "insert_decision": "insert",
     "rollback_thread": "rollback_outside",

@@ -33,8 +33,10 @@ _PASSING = ("branch:", "join:", "__")
 #: channels; and the node that stands for each decided one on acceptance, and has its edges.
 _SETS = ("private", "ours", "outputs")
 _AFTER = "after"
-#: Our branch at the start: it goes nowhere and gives each new input its run.
-ENTRY = "bound#run"
+#: Our branches at the start: they go nowhere and give each new input its run, for decisions and for bounds.
+ENTRY, BOUNDED_ENTRY = "bound#run", "bound#start"
+#: What is done to each graph that a builder compiles: functions from a compiled graph to the one that is given out.
+_ATTACHED = "attached"
 
 
 @cache
@@ -52,20 +54,26 @@ def _decided(kind: Any) -> Any:
                 move_edges(self, node, stands_for_it)
             compiled = super().compile(*args, **kwargs)
             compiled.stream_channels = [one for one in compiled.stream_channels if one not in self.private]
+            for attach in self.attached:
+                compiled = attach(compiled)
             return compiled
 
         def validate(self, *args: Any, **kwargs: Any) -> Any:
-            # Our branch is no way into the graph.
-            entry = self.branches[START].pop(ENTRY)
+            # Our branches are no way into the graph.
+            ours = {name: self.branches[START].pop(name) for name in _entries(self)}
             if not self.branches[START]:
                 del self.branches[START]
             try:
                 return super().validate(*args, **kwargs)
             finally:
-                self.branches[START][ENTRY] = entry
+                self.branches[START].update(ours)
 
     Decided.__name__, Decided.__qualname__ = kind.__name__, kind.__qualname__
     return Decided
+
+
+def _entries(builder: Any) -> list[str]:
+    return [name for name in (ENTRY, BOUNDED_ENTRY) if name in builder.branches[START]]
 
 
 def editable(graph: Any) -> Any:
@@ -116,6 +124,7 @@ def _copy(builder: Any) -> Any:
     for name in _SETS:
         setattr(made, name, getattr(builder, name, frozenset()))
     setattr(made, _AFTER, dict(getattr(builder, _AFTER, {})))
+    setattr(made, _ATTACHED, tuple(getattr(builder, _ATTACHED, ())))
     return made
 
 
@@ -173,7 +182,7 @@ def merging(reducer: Callable[[Any, Any], Any]) -> BaseChannel[Any, Any, Any]:
     return BinaryOperatorAggregate(dict, reducer)
 
 
-def add_output(builder: Any, key: str) -> None:
+def add_output(builder: Any, key: str, entrance: str = "insert_decision") -> None:
     """The output channel: in the state that nodes and edges see, in the output, and not in the input.
 
     Raises:
@@ -185,7 +194,7 @@ def add_output(builder: Any, key: str) -> None:
             "the state has a key of this name already",
             key="key",
             value=key,
-            allowed="another name: insert_decision(..., key=...)",
+            allowed=f"another name: {entrance}(..., key=...)",
         )
     channel = builder.channels.setdefault(key, merging(merge))
     channel.key = key

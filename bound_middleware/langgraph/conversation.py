@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -33,7 +33,12 @@ def said(
     return HumanMessage(content=steering_text(result, audience="agent"), name="bound")
 
 
-def appended(config: Mapping[str, Any], update: Mapping[str, Any], message: BaseMessage) -> dict[str, Any]:
+def appended(
+    config: Mapping[str, Any],
+    update: Mapping[str, Any],
+    message: BaseMessage,
+    not_run: Callable[[str], str] = lambda tool: _NOT_RUN,
+) -> dict[str, Any]:
     """The update that adds a message to the conversation, when the state has one.
 
     The history stays valid: tool calls that nobody answered, and that will not run now, are answered before it.
@@ -43,21 +48,22 @@ def appended(config: Mapping[str, Any], update: Mapping[str, Any], message: Base
         return {}
     restored = update.get(_MESSAGES)
     if isinstance(restored, Overwrite):
-        return {_MESSAGES: Overwrite([*(restored.value or ()), *_answers(restored.value), message])}
+        return {_MESSAGES: Overwrite([*(restored.value or ()), *unanswered(restored.value, not_run), message])}
     if not isinstance(channel, LastValue):
-        return {_MESSAGES: [*_answers(_conversation(config)), message]}
-    now = restored if _MESSAGES in update else _conversation(config)
+        return {_MESSAGES: [*unanswered(conversation(config), not_run), message]}
+    now = restored if _MESSAGES in update else conversation(config)
     if now is not None and not isinstance(now, (list, tuple)):
         return {}
-    return {_MESSAGES: [*(now or ()), *_answers(now), message]}
+    return {_MESSAGES: [*(now or ()), *unanswered(now, not_run), message]}
 
 
-def _conversation(config: Mapping[str, Any]) -> Any:
+def conversation(config: Mapping[str, Any]) -> Any:
+    """The messages of the state, as they stand in this step."""
     return task.read(config, [_MESSAGES]).get(_MESSAGES)
 
 
-def _answers(messages: Any) -> list[ToolMessage]:
-    """An answer for each tool call of the last answer of the model that has none."""
+def unanswered(messages: Any, not_run: Callable[[str], str]) -> list[ToolMessage]:
+    """An answer for each tool call of the last answer of the model that has none; ``not_run`` words it."""
     given: set[str] = set()
     for message in reversed(messages if isinstance(messages, (list, tuple)) else ()):
         if isinstance(message, ToolMessage):
@@ -65,7 +71,8 @@ def _answers(messages: Any) -> list[ToolMessage]:
         elif isinstance(message, AIMessage):
             calls = [call for call in message.tool_calls if call["id"] not in given]
             return [
-                ToolMessage(_NOT_RUN, tool_call_id=call["id"], name=call["name"], status="error") for call in calls
+                ToolMessage(not_run(call["name"]), tool_call_id=call["id"], name=call["name"], status="error")
+                for call in calls
             ]
         else:
             break

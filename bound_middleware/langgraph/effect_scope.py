@@ -17,12 +17,20 @@ RUNS_KEPT = 1_024
 
 
 class Effects:
-    """A journal, and what is known about the tools whose effects it holds."""
+    """A journal, and what is known about the tools whose effects it holds. ``run`` keeps runs of one thread apart,
+    ``turn`` the answers of a model that are numbered.
+    """
 
     def __init__(
-        self, journal: EffectJournal, compensations: Mapping[str, Compensation], reversible: frozenset[str]
+        self,
+        journal: EffectJournal,
+        compensations: Mapping[str, Compensation],
+        reversible: frozenset[str],
+        run: str = "",
+        turn: int | None = None,
     ) -> None:
         self.journal, self._compensations, self.reversible = journal, dict(compensations), reversible
+        self.run, self.turn = run, turn
 
     def join(self, other: Effects) -> None:
         """Take over what another one knows about tools.

@@ -51,7 +51,7 @@ def performed(effects: Effects, request: Any, execute: Call) -> Flow[Any]:
     compensation = effects.compensation(call["name"], request.tool)
     if request.tool is None or (compensation is not None and compensation.undo is None):
         return (yield execute)
-    effect = effect_of(call, config)
+    effect = effect_of(call, config, effects.run, effects.turn)
     key, journal = effect.id.key, effects.journal
     known = yield Op(lambda: journal.begin(effect, again=effect.tool in effects.reversible), journal.blocking)
     if known is not None:
@@ -91,14 +91,18 @@ def journalled(node: Any, effects: Effects) -> Any:
     return node
 
 
-def effect_of(call: Mapping[str, Any], config: Mapping[str, Any]) -> Effect:
-    """The effect that a tool call in this step would be."""
+def effect_of(call: Mapping[str, Any], config: Mapping[str, Any], run: str = "", turn: int | None = None) -> Effect:
+    """The effect that a tool call in this step would be.
+
+    ``run`` names the run of the thread, where that matters. ``turn`` takes the place of the step where the answers
+    of the model are numbered: a fork shifts the steps.
+    """
     place = Place.of(config)
     return Effect(
         id=EffectId(
-            thread_id=place.thread_id,
+            thread_id=f"{run}/{place.thread_id}" if run else place.thread_id,
             checkpoint_ns=place.ns,
-            step=place.step,
+            step=place.step if turn is None else turn,
             tool_call_id=str(call["id"]),
             digest=digest_of(call["name"], call["args"]),
         ),

@@ -8,10 +8,13 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.config import get_config
 from langgraph.graph._branch import BranchSpec
 from langgraph.pregel._write import ChannelWriteEntry
 
-_READ, _CALL, _TASK = "__pregel_read", "__pregel_call", "__pregel_task_id"
+_READ, _CALL, _TASK, _SEND = "__pregel_read", "__pregel_call", "__pregel_task_id", "__pregel_send"
+_CLOSED = "__bound_closed"
+_EDGES = ("branch:", "join:", "__")
 
 
 def _conf(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -22,6 +25,45 @@ def _conf(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _metadata(config: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = config.get("metadata") or {}
     return found
+
+
+def configurable() -> Mapping[str, Any]:
+    """The ``configurable`` part of the config of this context."""
+    return _conf(get_config())
+
+
+def step(config: Mapping[str, Any]) -> str:
+    """The step that this task belongs to, by the checkpoint from which it starts: a fork makes another one."""
+    around = namespace(config).rpartition("|")[0]
+    return f"{(_conf(config).get('checkpoint_map') or {}).get(around)}:{_metadata(config)['langgraph_step']}"
+
+
+def write(config: Mapping[str, Any], entries: list[tuple[str, Any]]) -> None:
+    """Write to channels beside what the node returns."""
+    _conf(config)[_SEND](entries)
+
+
+def close_edges(config: Mapping[str, Any], instead: tuple[str, Any] | None) -> None:
+    """Let nothing follow this task: it still writes to the state, and one entry stands for all of its edges.
+
+    What it does then is not to be remembered by a cache.
+    """
+    configurable: Any = _conf(config)
+    send = configurable[_SEND]
+    known = set(channels(config))
+
+    def to_state(entries: Iterable[tuple[str, Any]]) -> None:
+        send([(name, value) for name, value in entries if name in known and not name.startswith(_EDGES)])
+
+    configurable[_SEND], configurable[_CLOSED] = to_state, True
+    object.__setattr__(configurable[_CALL].args[0](), "cache_key", None)
+    if instead is not None:
+        send([instead])
+
+
+def is_closed(config: Mapping[str, Any]) -> bool:
+    """Whether nothing is to follow this task."""
+    return _CLOSED in _conf(config)
 
 
 def is_running(config: Mapping[str, Any]) -> bool:

@@ -161,7 +161,8 @@ class Rows:
         _check_countable(chain)
         labels = labels_text(hold.labels)
         n = self._number(hold.account_id)
-        row = (id_text(hold.id), n, amounts_text(hold.amounts), hold.expires_ms, labels, self._owner)
+        owner = "" if hold.lasting else self._owner
+        row = (id_text(hold.id), n, amounts_text(hold.amounts), hold.expires_ms, labels, owner)
         self._execute(_MAKE_HOLD, row)
         self._keep(chain)
         self._keep_hold(hold)

@@ -14,6 +14,8 @@ from .usage_reports import UsageReading, as_mapping, checked
 from .usage_shapes import read_report
 
 Sent = Literal["not_sent", "answered", "unknown"]
+#: What no other attempt will change: nothing that is known; the model or the account; the request itself.
+Finality = Literal["", "model", "request"]
 
 #: openai-python and anthropic-sdk-python, ``_should_retry``: time-out, lock, rate, and all of the server's faults.
 _RETRIED_STATUS: Final = frozenset({408, 409, 429})
@@ -42,6 +44,16 @@ _PASSING_WORDS: Final = frozenset(
      "ThrottlingException", "ServiceUnavailableException", "ModelNotReadyException", "InternalServerException",
      "ModelTimeoutException", "TooManyRequestsException"}
 )  # fmt: skip
+#: Another model, or another account, may answer what these refuse.
+_OF_THE_MODEL: Final = frozenset({401, 402, 403, 404, 413})
+#: How a 400 says that the prompt is too long for this model (OpenAI by code, Anthropic and others in words).
+_TOO_LONG_WORDS: Final = (
+    "context_length",
+    "context length",
+    "context window",
+    "prompt is too long",
+    "too many tokens",
+)
 _NEVER: Final = frozenset(
     {"CancelledError", "GeneratorExit", "KeyboardInterrupt", "SystemExit", "BoundError", "GraphBubbleUp"}
 )
@@ -65,6 +77,20 @@ def retryable(exc: BaseException) -> bool:
     if status is not None and status >= 400:
         return status in _RETRIED_STATUS or status >= 500 or bool(words & _PASSING_WORDS)
     return bool(words & _PASSING_WORDS) or any(_names(error) & _CONNECTION for error in _chain(exc))
+
+
+def final(exc: BaseException) -> Finality:
+    """Whether the provider refused for good: this model's request (``model``), or the request of any (``request``).
+
+    Empty for what may pass, and for what no provider has said.
+    """
+    status = _status(exc)
+    if status is None or not 400 <= status < 500 or retryable(exc):
+        return ""
+    said = " ".join((*(word for error in _chain(exc) for word in _words(error)), str(exc))).lower()
+    account = any(code in said for code in _FINAL_CODES)
+    too_long = any(words in said for words in _TOO_LONG_WORDS)
+    return "model" if status in _OF_THE_MODEL or account or too_long else "request"
 
 
 def was_sent(exc: BaseException) -> Sent:

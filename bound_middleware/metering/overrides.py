@@ -44,6 +44,15 @@ def parse_prices(prices: Mapping[str, Any], *, dated: bool = False) -> tuple[dic
     for model, entry in prices.items():
         if not isinstance(model, str) or not model.strip():
             raise SpecError(f"{model!r} is no name of a model", key="prices", value=model, allowed="a name")
+        if "*" in model:
+            raise SpecError(
+                "a price is found by the exact name, never by a pattern",
+                key=f"prices.{model}",
+                value=model,
+                allowed="one entry for each model; on_unknown_price for all others",
+            )
+        if model.strip() in rates or model.strip() in aliases:
+            raise SpecError(f"{model.strip()!r} has two prices", key=f"prices.{model}", allowed="one for each name")
         if isinstance(entry, str):
             aliases[model.strip()] = _alias(model, entry)
         else:

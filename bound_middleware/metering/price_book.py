@@ -78,6 +78,7 @@ class PriceBook:
         self._overrides = overrides
         self._folded = _folded(overrides)
         self._aliases = {**inline, **_aliases(aliases or {})}
+        _no_chains(self._aliases, overrides)
         self._on_unknown: Literal["refuse"] | FlatRate = on_unknown
         self._zero_names, self._zero_prefixes = _trusted(trusted_zero)
         self._max_age_days, self._strict_age, self._today = max_age_days, strict_age, today
@@ -249,6 +250,19 @@ def _aliases(aliases: Mapping[str, str]) -> dict[str, str]:
                 allowed="the name of a priced model",
             )
     return {name.strip(): target for name, target in aliases.items()}
+
+
+def _no_chains(aliases: Mapping[str, str], priced: Collection[str]) -> None:
+    """An alias names a price. One that names itself, or another alias, would find none."""
+    for name, target in aliases.items():
+        to = target.strip()
+        if to in aliases and to not in priced and (to == name or aliases[to].strip() != to):
+            raise SpecError(
+                f"{target!r} is itself an alias",
+                key=f"aliases.{name}",
+                value=target,
+                allowed="the name of a priced model",
+            )
 
 
 def _trusted(names: Collection[str]) -> tuple[frozenset[str], tuple[str, ...]]:

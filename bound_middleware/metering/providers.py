@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .call_errors import Sent, ended_at_length, retry_after_ms, retryable, usage_in_error, was_sent
+from .call_errors import Sent, ended_at_length, final, retry_after_ms, retryable, usage_in_error, was_sent
 from .class_table import CLASSES, ClassFacts, facts_of
 from .client_retries import hidden_retries, may_retry_unseen, without_hidden_retries
 from .model_names import LOCAL_PROVIDERS, PROVIDERS
@@ -32,6 +32,7 @@ __all__ = [
     "can_stream",
     "ended_at_length",
     "facts_of",
+    "final",
     "generations_of",
     "hidden_retries",
     "may_retry_unseen",

@@ -75,7 +75,7 @@ class Rate:
         as_of: day of the table, ``YYYY-MM-DD``, or ``""`` when it does not say.
         version: version of the table; for a price of the user, a digest of it.
         provider: who sells it at this price, where the table says so.
-        per_request_nanousd: charged once per call.
+        per_request_nanousd: charged once per call, except for an error answer without usage.
         tiers: long-context prices, by rising threshold; each holds for the whole request.
         services: (tier of service, its rate), for the tiers whose price is known.
         automatic_cache_writes: the provider writes its cache, at a price, without being asked (OpenAI

@@ -33,6 +33,10 @@ class Activity:
         with self._lock:
             self._before_ms, self._since_ms = self._elapsed_ms(at_ms), None
 
+    @property
+    def running(self) -> bool:
+        return self._since_ms is not None
+
     def elapsed_ms(self) -> int:
         """All time so far."""
         with self._lock:

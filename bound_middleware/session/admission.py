@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from ..core.errors import BoundExceeded, LedgerError
 from ..core.gateway import Facts, Request, Verdict
 from ..core.ledger import Hold, Labels
+from ..core.limits import DEFAULT_OUTPUT_PER_CALL_TOKENS
 from ..core.usage import Amounts, added
-from . import own_holds
+from . import own_holds, truncation
 from .flow import Flow, Op, every
-from .own_holds import OpenHold, OwnHolds
+from .own_holds import LeftStreams, OpenHold, OwnHolds
 from .patience import Patience
+from .tool_time import refuse_left
 
 if TYPE_CHECKING:
     from ..metering.rates import Rate
@@ -31,7 +33,8 @@ class ModelRequest:
 
     ``counted_input_tokens`` comes from ``counter.count_input``; ``conversation`` names what the request goes on
     with (see ``calibration``); ``output_max_tokens`` is the model's own cap for one generation. ``wire_cap`` says
-    whether the adapter can put a cap on the wire.
+    whether the adapter can put a cap on the wire. Requests with an equal ``same`` in the same ``place`` are
+    attempts of one call (see ``attempts_left``); ``None`` where nobody counts them.
     """
 
     call_id: str
@@ -47,6 +50,8 @@ class ModelRequest:
     service_tier: str | None = None
     base_url: str | None = None
     wire_cap: bool = True
+    same: int | None = None
+    place: object = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,15 +97,17 @@ def admit(sessions: tuple[BoundSession, ...], asked: ModelRequest) -> Flow[list[
     """Hold room in every session, waiting for open holds of others as long as the sessions allow.
 
     Raises:
-        BoundExceeded: a session refused, or an answer before this one had no usage where that is strict; nothing
-            is held.
+        BoundExceeded: a session refused, or an answer before this one had no usage where that is strict, or the
+            tool call that asks was left behind at its deadline; nothing is held.
         LedgerError: a ledger is not available; nothing is held.
     """
     for session in sessions:
         session.start_clock()
         _still_metered(session, asked)
+    yield LeftStreams()
     with Patience(sessions) as patience:
         for attempt in count():
+            refuse_left(sessions, asked.model, asked.call_id)
             impatient = patience.look()
             parts = yield from _judged(sessions, asked, impatient, attempt)
             refusing = [part for part in parts if part.granted.kind == "refuse"]
@@ -142,6 +149,24 @@ def _judged(
     return parts
 
 
+def _default_output() -> int | None:
+    """What an answer may generate where nothing else says so, when one before it was cut."""
+    watch = truncation.current()
+    more = watch is not None and watch.default_tokens != DEFAULT_OUTPUT_PER_CALL_TOKENS
+    return watch.default_tokens if watch is not None and more else None
+
+
+def _failed_turns(session: BoundSession) -> int:
+    """Turns of tool calls in a row that failed, where a session counts them."""
+    if session.declared.consecutive_failures_max is None:
+        return 0
+    from .tools.desk import desk_of
+
+    desk = desk_of(session)
+    with desk.lock:
+        return desk.progress.failed_turns()
+
+
 def _part(session: BoundSession, asked: ModelRequest, *, waited: bool, attempt: int) -> Flow[Part]:
     rate = session.prices.rate(asked.model, asked.provider, base_url=asked.base_url)
     estimate = session.calibration.estimate(asked.model, asked.conversation, asked.counted_input_tokens)
@@ -154,13 +179,17 @@ def _part(session: BoundSession, asked: ModelRequest, *, waited: bool, attempt: 
         agent=session.agent,
         input_tokens=tokens,
         output_max_tokens=asked.output_max_tokens,
+        output_default_tokens=_default_output(),
         generations=asked.generations,
     )
     own = yield OwnHolds()
     chain = yield from session.chain()
+    failed, for_good = session.attempts.of(asked)
     facts = Facts(
         elapsed_ms=session.elapsed_ms(),
         balances=session.balances(chain, own),
+        failed_attempts=failed,
+        failed_for_good=for_good,
         input_nanousd=None
         if rate is None
         else rate.input_ceiling_nanousd(tokens, asked.may_write_cache, asked.service_tier, may_have_audio=audio),
@@ -168,6 +197,7 @@ def _part(session: BoundSession, asked: ModelRequest, *, waited: bool, attempt: 
         if rate is None
         else rate.output_nanousd_per_mtok_at(tokens, asked.service_tier, may_have_audio=audio),
         waited=waited,
+        consecutive_failures=_failed_turns(session),
     )
     verdict = session.judge(request, facts)
     # A hold that was given back leaves a closed id behind, so another attempt holds under another one.

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..core import usage as meters
 from ..core.errors import LedgerError
 from ..core.ledger import Chain, Hold, Labels, Settlement, Shortfall
 from ..core.usage import Amounts
@@ -27,14 +26,15 @@ class Books:
     """What one session writes into its ledger. Thread-safe; each method may wait for I/O.
 
     Args:
-        keeps_time: whether active time is booked; a child's is not, as it is part of its parent's.
+        time_meter: what active time is booked as; ``None``: not at all. A child's is part of its parent's, so it is
+            booked under a name of its own, and only where somebody may open the child again.
     """
 
     def __init__(
-        self, ledger: Ledger, account_id: str, clock: Clock, activity: Activity, *, keeps_time: bool
+        self, ledger: Ledger, account_id: str, clock: Clock, activity: Activity, *, time_meter: str | None
     ) -> None:
         self._ledger, self._account_id, self._clock = ledger, account_id, clock
-        self._activity, self._keeps_time = activity, keeps_time
+        self._activity, self._time_meter = activity, time_meter
         self.turnstile = turnstile_of(ledger)
         self._lock = threading.Lock()
         self._owed: list[Callable[[], Settlement]] = []
@@ -53,10 +53,10 @@ class Books:
         """Hold room, or say why not. Raises ``LedgerError``."""
         return self._ledger.hold(hold, self._clock.now_ms())
 
-    def settle(self, hold_id: str, used: Amounts) -> Settlement | LedgerError:
+    def settle(self, hold_id: str, used: Amounts, labels: Labels | None = None) -> Settlement | LedgerError:
         """Close a hold at what was used; the error when the ledger failed, and the spend is owed."""
         amounts = self._with_time(used)
-        return self._write(lambda: self._ledger.settle(hold_id, amounts, self._clock.now_ms()))
+        return self._write(lambda: self._ledger.settle(hold_id, amounts, self._clock.now_ms(), labels))
 
     def release(self, hold_id: str) -> Settlement | LedgerError:
         """Close a hold and book nothing."""
@@ -70,8 +70,8 @@ class Books:
         return self._write(lambda: self._ledger.book(self._account_id, id, amounts, self._clock.now_ms(), labels))
 
     def _with_time(self, used: Amounts) -> Amounts:
-        active = self._activity.unbooked_ms() if self._keeps_time else 0
-        return {**used, meters.ACTIVE_MS: active} if active else used
+        active = self._activity.unbooked_ms() if self._time_meter is not None else 0
+        return {**used, self._time_meter: active} if self._time_meter is not None and active else used
 
     def _write(self, write: Callable[[], Settlement]) -> Settlement | LedgerError:
         try:

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import usage as meters
-from ..core.errors import BoundExceeded, LedgerError, SpecError
-from ..core.gateway import Facts, Request, Verdict
-from ..core.ledger import Hold, Labels
-from ..core.usage import Amounts, Usage, nanousd
-from .admission import HOLD_TTL_MS
-from .flow import Flow, Op, every
-from .own_holds import OwnHolds
-from .patience import Patience
+from ..core.errors import BoundExceeded, SpecError
+from ..core.gateway import Facts, Request
+from ..core.ledger import Labels
+from ..core.usage import Usage, nanousd
+from ..core.verdicts import Approval
+from .booking import Charge, booked
+from .flow import Flow
+from .late import ToolTime
 
 if TYPE_CHECKING:
     from .session import BoundSession
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Charge:
-    """What a session is to book: the gateway's request, its price (``None``: unknown), whose line, what to note."""
-
-    session: BoundSession
-    request: Request
-    price_nanousd: int | None
-    labels: Labels
-    flags: Amounts
-    note: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """A charge, and what the gateway says of it now."""
-
-    asked: _Charge
-    facts: Facts
-    verdict: Verdict
-    granted: Verdict
-    hold_id: str
 
 
 def charge(
@@ -75,8 +51,8 @@ def charge(
         amounts=amounts,
     )
     labels = Labels(model=model or "", agent=session.agent)
-    asked = _Charge(session=session, request=request, price_nanousd=price, labels=labels, flags=flags, note=note)
-    yield from _booked((asked,), force=already_spent)
+    asked = Charge(session=session, request=request, price_nanousd=price, labels=labels, flags=flags, note=note)
+    yield from booked((asked,), force=already_spent)
 
 
 def _usage(given: Any) -> tuple[Usage, bool]:
@@ -103,142 +79,67 @@ def _usage(given: Any) -> tuple[Usage, bool]:
     return reading.usage, reading.estimated
 
 
-def tool_call(sessions: BoundSession | tuple[BoundSession, ...], *, call_id: str, tool: str) -> Flow[None]:
-    """Admit one call of a tool in every session that bounds it, and book its price in each, or in none.
+def tool_call(
+    sessions: BoundSession | tuple[BoundSession, ...],
+    *,
+    call_id: str,
+    tool: str,
+    approved: Mapping[str, Approval] | None = None,
+    args: Mapping[str, Any] | None = None,
+) -> Flow[ToolTime]:
+    """Admit one call of a tool and take it for done: for callers that cannot say how it ends. See ``tools.judge``.
+
+    Returns:
+        How long the call may take.
 
     Raises:
         BoundExceeded: the tool is not allowed, or a bound does not let it pass; nothing was booked.
     """
-    from ..metering.prices import tool_price_nanousd
+    from .tools import ToolCall, judge
 
-    yield from _booked(
-        tuple(
-            _Charge(
-                session=session,
-                request=Request(kind="tool_call", id=call_id, name=tool, agent=session.agent),
-                price_nanousd=tool_price_nanousd(session.declared, tool),
-                labels=Labels(tool=tool, agent=session.agent),
-                flags={},
-            )
-            for session in (sessions if isinstance(sessions, tuple) else (sessions,))
-        )
-    )
+    every_one = sessions if isinstance(sessions, tuple) else (sessions,)
+    call = ToolCall(id=call_id, run_id=call_id, name=tool, args=args or {})
+    admission = yield from judge(every_one, call, approved=approved)
+    yield from admission.finished(None)
+    return admission.time
 
 
-def _booked(charges: tuple[_Charge, ...], *, force: bool = False) -> Flow[None]:
-    """Admit and settle in one go, waiting for open holds of others.
+def would_ask(session: BoundSession, call: Mapping[str, Any]) -> Flow[bool]:
+    """Whether nothing but an approval keeps a call from running now. Nothing is booked or recorded."""
+    from .tools import would_ask as would
+
+    return (yield from would(session, call))
+
+
+def superstep(session: BoundSession, *, id: str) -> Flow[None]:
+    """Admit one step of a graph, and book it as an iteration.
 
     Raises:
-        BoundExceeded: it does not fit; nothing was booked, unless ``force``.
+        BoundExceeded: no iteration is left, or the time is over; nothing was booked.
     """
-    sessions = tuple(asked.session for asked in charges)
-    for session in sessions:
-        session.start_clock()
-    with Patience(sessions) as patience:
-        for attempt in count():
-            impatient = patience.look()
-            judged: list[_Judged] = []
-            for asked in charges:
-                judged.append((yield from _judge(asked, force or id(asked.session) in impatient, attempt)))
-            refusing = [one for one in judged if one.granted.kind == "refuse"]
-            if not refusing:
-                if (yield from _held(judged)):
-                    return
-                continue
-            one = next((r for r in refusing if not r.verdict.may_fit_later), refusing[0])
-            session = one.asked.session
-            if one.verdict.may_fit_later and not one.facts.waited:
-                yield patience.pause(session)
-                continue
-            error = session.refuse(one.asked.request, one.facts, one.verdict)
-            if force:
-                yield _spend(session, one.asked, one.asked.request.amounts)
-            raise error
-
-
-def _judge(asked: _Charge, waited: bool, attempt: int) -> Flow[_Judged]:
-    session, request = asked.session, asked.request
-    own = yield OwnHolds()
-    chain = yield from session.chain()
-    facts = Facts(
-        elapsed_ms=session.elapsed_ms(),
-        balances=session.balances(chain, own),
-        price_nanousd=asked.price_nanousd,
-        waited=waited,
+    request = Request(
+        kind="charge",
+        id=f"superstep:{id}",
+        name="superstep",
+        agent=session.agent,
+        amounts={meters.ITERATIONS: 1},
     )
+    asked = Charge(session=session, request=request, price_nanousd=0, labels=Labels(agent=session.agent), flags={})
+    yield from booked((asked,))
+
+
+def passage(session: BoundSession, *, id: str, name: str) -> BoundExceeded | None:
+    """What keeps the next piece of a run from starting: time that is up, or a bound that has ended the run already.
+
+    Nothing is held or booked, and no ledger is asked.
+    """
+    request = Request(kind="charge", id=id, name=name, agent=session.agent)
+    facts = Facts(elapsed_ms=session.elapsed_ms())
     verdict = session.judge(request, facts)
-    return _Judged(
-        asked=asked,
-        facts=facts,
-        verdict=verdict,
-        granted=session.granted(request, facts, verdict),
-        hold_id=f"{session.session_id}:{request.id}" + (f"~{attempt}" if attempt else ""),
-    )
+    if session.granted(request, facts, verdict).kind == "refuse":
+        return session.refuse(request, facts, verdict)
+    reason = session.ending.run_stopped
+    return None if reason is None or session.shadow else BoundExceeded(reason, session_id=session.session_id)
 
 
-def _held(judged: list[_Judged]) -> Flow[bool]:
-    """Hold everywhere, write the decision down, settle. What does not fit, or cannot be written down, is undone."""
-    tried: list[_Judged] = []
-    try:
-        for one in judged:
-            tried.append(one)
-            if (yield _hold(one)) is not None:
-                yield from every(map(_release, tried[:-1]))
-                return False
-        for one in judged:
-            noted = {"note": one.asked.note} if one.asked.note else {}
-            one.asked.session.decided(one.asked.request, one.facts, one.verdict, noted)
-    except LedgerError:
-        yield from every(map(_release, tried[:-1]))
-        raise
-    except BaseException:
-        yield from every(map(_release, tried))
-        raise
-    yield from every(_settle(one) for one in judged)
-    return True
-
-
-def _hold(one: _Judged) -> Op:
-    session = one.asked.session
-    hold = Hold(
-        id=one.hold_id,
-        account_id=session.session_id,
-        amounts=one.granted.amounts,
-        expires_ms=session.clock.now_ms() + HOLD_TTL_MS,
-        labels=one.asked.labels,
-    )
-    return Op(lambda: session.books.hold(hold), session.ledger.blocking)
-
-
-def _release(one: _Judged) -> Op:
-    session = one.asked.session
-    return Op(lambda: session.books.release(one.hold_id), session.ledger.blocking)
-
-
-def _settle(one: _Judged) -> Op:
-    session, used = one.asked.session, _flagged(one.asked, one.granted.amounts)
-    return Op(lambda: _warn(session, one.asked, session.books.settle(one.hold_id, used)), session.ledger.blocking)
-
-
-def _spend(session: BoundSession, asked: _Charge, amounts: Amounts) -> Op:
-    id = f"{session.session_id}:{asked.request.id}"
-
-    def run() -> None:
-        _warn(session, asked, session.books.book(id, _flagged(asked, amounts), asked.labels))
-
-    return Op(run, session.ledger.blocking)
-
-
-def _warn(session: BoundSession, asked: _Charge, result: object) -> None:
-    """Say that the ledger failed after the decision; what is owed to it is written later (see ``books``)."""
-    if isinstance(result, LedgerError):
-        session.record(
-            "warning", call_id=asked.request.id, detail={"unsettled": asked.request.id, "why": str(result)}
-        )
-
-
-def _flagged(asked: _Charge, amounts: Amounts) -> dict[str, int]:
-    return {**amounts, **{meter: n for meter, n in asked.flags.items() if n}}
-
-
-__all__ = ["BoundExceeded", "charge", "tool_call"]
+__all__ = ["BoundExceeded", "charge", "passage", "superstep", "tool_call", "would_ask"]

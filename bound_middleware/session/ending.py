@@ -11,7 +11,17 @@ from ..core.gateway import in_order
 from .outcome import Status
 
 #: Reasons after which every later call of the run is refused too.
-_ENDS_THE_RUN = frozenset({"deadline", "cost_budget", "token_budget", "iteration_limit", "usage_missing"})
+_ENDS_THE_RUN = frozenset(
+    {
+        "deadline",
+        "cost_budget",
+        "token_budget",
+        "iteration_limit",
+        "no_progress",
+        "consecutive_failures",
+        "usage_missing",
+    }
+)
 #: Reasons that refuse or cut one call, and leave the run free to go on without it.
 _ENDS_ONE_CALL = frozenset(
     {
@@ -21,13 +31,18 @@ _ENDS_ONE_CALL = frozenset(
         "tool_call_deadline",
         "idle",
         "unpriced_model",
+        "exposure",
+        "truncated",
         "tool_refused",
         "data_scope",
         "approval_rejected",
         "approver_failed",
         "approval_expired",
+        "retries_exhausted",
         "model_not_allowed",
         "input_per_call",
+        "spawn_limit",
+        "handoff_limit",
     }
 )
 
@@ -50,6 +65,29 @@ class Ending:
         self._closed = False
         self._truncated: tuple[bool, bool] = (False, False)
         self._retries_unseen = False
+        self._forced: str | None = None
+        self._waiting: set[tuple[str, str]] = set()
+        self._effects_unknown: list[dict[str, Any]] = []
+
+    def end_run(self, reason: str, detail: Mapping[str, Any] | None = None) -> None:
+        """A reason that otherwise ends one call ends the run, because it came once too often."""
+        self.stop(reason, detail)
+        self._forced = self._forced or reason
+
+    def pending(self, thread_id: str, task: str, waits: bool) -> None:
+        """Whether this task of the run waits for somebody to approve a call."""
+        with self._lock:
+            (self._waiting.add if waits else self._waiting.discard)((thread_id, task))
+
+    def no_longer_pending(self, thread_id: str) -> None:
+        """A thread begins with something new: what it asked before will not be answered."""
+        with self._lock:
+            self._waiting = {waiting for waiting in self._waiting if waiting[0] != thread_id}
+
+    def effect_unknown(self, told: Mapping[str, Any]) -> None:
+        """A tool was given up while it ran; nobody knows what it did, or is still going to do."""
+        with self._lock:
+            self._effects_unknown.append(dict(told))
 
     def retries_unseen(self) -> None:
         """A call was made whose client may have sent it more than once on its own."""
@@ -66,7 +104,7 @@ class Ending:
     def run_stopped(self) -> str | None:
         """The bound that ended the whole run, rather than one call of it; ``None`` when none did."""
         with self._lock:
-            return next((r for r in in_order(self._reasons) if r in _ENDS_THE_RUN), None)
+            return next((r for r in in_order(self._reasons) if r in _ENDS_THE_RUN), self._forced)
 
     @property
     def usage_missing(self) -> bool:
@@ -79,7 +117,7 @@ class Ending:
         with self._lock:
             self._truncated = (truncated, by_us)
             if not truncated:
-                survived = [reason for reason in self._reasons if reason in _ENDS_ONE_CALL]
+                survived = [r for r in self._reasons if r in _ENDS_ONE_CALL and r != self._forced]
                 self._refused += [reason for reason in survived if reason not in self._refused]
                 self._reasons = [reason for reason in self._reasons if reason not in survived]
 
@@ -107,8 +145,12 @@ class Ending:
                 reasons, detail = [self._passed.stop_reason], {"session_id": self._passed.session_id}
             if self._retries_unseen:
                 detail["hidden_retries_possible"] = True
+            if self._effects_unknown:
+                detail["effect_unknown"] = [dict(told) for told in self._effects_unknown]
             if self._refused:
                 detail["refused"] = in_order(self._refused)
+            if self._waiting and self._forced is None and not _ENDS_THE_RUN.intersection(reasons):
+                return "pending_approval", None, truncated, detail
             if reasons:
                 detail["limits"] = reasons
                 return "stopped", reasons[0], truncated, detail

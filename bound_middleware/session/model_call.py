@@ -14,6 +14,7 @@ from ..core.errors import BoundExceeded
 from ..core.events import breach_event
 from ..core.limits import DEFAULT_OUTPUT_PER_CALL_TOKENS
 from ..core.usage import Usage
+from . import closing, tool_time, truncation
 from .admission import ModelRequest, Part, admit, give_back
 from .flow import Flow, Op
 from .output_meter import OutputMeter
@@ -38,6 +39,7 @@ class ModelCall:
         self.cap_reason: str | None = None
         self.time_reason: str | None = None
         self.stopped_by: str | None = None
+        self.shortened = False
         self._clock = sessions[-1].clock
         self._closed = False
         self._meter: OutputMeter | None = None
@@ -80,6 +82,11 @@ class ModelCall:
                 self.output_cap_tokens, self.cap_reason = v.output_cap_tokens, v.cap_reason
             if v.time_ms is not None and (time_ms is None or v.time_ms < time_ms):
                 time_ms, self.time_reason = v.time_ms, v.time_reason
+        around = tool_time.current()
+        if around is not None:
+            left_ms, reason = around.left()
+            if time_ms is None or left_ms < time_ms:
+                time_ms, self.time_reason = max(0, left_ms), reason
         idles = [s.limits.idle_ms for s in self.sessions if s.limits.idle_ms is not None]
         asked = self.request
         self._meter = OutputMeter(
@@ -157,6 +164,11 @@ class ModelCall:
         self.output_cap_tokens += grant
         return True
 
+    def let_go(self) -> None:
+        """Note that the reader has left, so that what is held here is no longer the reader's own."""
+        for part in self.parts:
+            part.closed()
+
     # -- ending --------------------------------------------------------------------------------------------
 
     def cut(self, reason: str) -> None:
@@ -176,6 +188,14 @@ class ModelCall:
         """The error that says that this call was cut."""
         note = f"model call {self.request.model!r} was cut while it ran"
         return self._error(self.stopped_by or "cancelled", note, used=self.output_tokens, partial=partial)
+
+    def failed(self, error: BaseException) -> None:
+        """Note that the attempt ended with an error of its provider, before it is settled."""
+        if isinstance(error, Exception) and not isinstance(error, BoundExceeded):
+            from ..metering.providers import final
+
+            for session in self.sessions:
+                session.attempts.failed(self.request, final(error))
 
     def settle(
         self,
@@ -203,6 +223,9 @@ class ModelCall:
         if self._closed:
             return NOTHING
         self._closed = True
+        if how == "done":
+            for session in self.sessions:
+                session.attempts.answered(self.request)
         if how == "not_sent":
             yield from give_back(self.parts)
             for part in self.parts:
@@ -221,6 +244,7 @@ class ModelCall:
             billing = billed(how, reading, part.request.input_tokens, received)
             try:
                 yield from book(part, self.request, how, billing, reading, answers=answers)
+                yield from closing.grow(part, billing.usage)
             except BaseException as error:  # noqa: BLE001 - raised once every session has its part
                 problem = problem or error
         if problem is not None:
@@ -228,7 +252,7 @@ class ModelCall:
         if not (billing.estimated or self.request.counter.exact) and how == "done" and self._meter is not None:
             shown = billing.usage.output_tokens - billing.usage.reasoning_tokens
             self.sessions[-1].calibration.learn_output(self.request.model, self._meter.plain_tokens, shown)
-        # A client that parses answers raises for one that ended at its limit, before the bill: truncated all the same.
+        # A client that parses answers raises, before the bill, for one that ended at its limit.
         if how in ("done", "cut") or truncated:
             self._answered(billing, truncated=truncated, cut=how == "cut")
         return billing
@@ -242,6 +266,7 @@ class ModelCall:
         """Note whether the answer is whole, and whether what the run had left is why it is not."""
         own = self.request.output_max_tokens
         cap = self.output_cap_tokens
+        self._told(own)
         on_the_wire = cap is not None and self.request.wire_cap and self.cap_reason not in (None, "model")
         capped_by_us = (
             on_the_wire
@@ -249,10 +274,20 @@ class ModelCall:
             and (own is None or cap < own)
             and (billing.estimated or billing.usage.output_tokens >= cap)
         )
+        self.shortened = cut or (truncated and capped_by_us)
         for session in self.sessions:
-            session.ending.answered(truncated=truncated or cut, by_us=cut or (truncated and capped_by_us))
+            session.ending.answered(truncated=truncated or cut, by_us=self.shortened)
         if truncated and capped_by_us and not cut and self.cap_reason not in _OF_ONE_CALL:
             self._breached(self.cap_reason or "", on_the_wire=True, output_cap_tokens=cap)
+
+    def _told(self, own: int | None) -> None:
+        """Tell whoever watches which cap this call had."""
+        watch = truncation.current()
+        if watch is not None:
+            cap = self.output_cap_tokens if self.request.wire_cap else None
+            explicit = any(s.limits.output_per_call_tokens is not None for s in self.sessions)
+            watch.is_default = cap is not None and self.cap_reason == "output_per_call" and not explicit
+            watch.cap_tokens = own if cap is None else cap
 
     def _breached(self, reason: str, **detail: Any) -> None:
         for part in self.parts:

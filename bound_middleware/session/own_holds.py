@@ -1,10 +1,13 @@
 """The open holds that cannot settle before the caller goes on, because the caller itself keeps them open.
 
-Somebody who reads one stream and makes another call meanwhile would wait for himself. To him the room that his own
-streams hold is as good as spent: he waits for the holds of others only, and goes on with what is left.
+Somebody who reads one stream and makes another call meanwhile would wait for himself. To him the room that his
+own streams hold is as good as spent: he waits for the holds of others only, and goes on with what is left.
 
 His own are the holds opened in this context (and in the ones that it was copied from: a parent that waits for its
-tasks), by this thread when the wait blocks the thread, and by this task when it does not.
+tasks), by this thread when the wait blocks the thread, and by this task when it does not. A call that its reader
+has left is his no longer: it is about to settle, and he may wait for that. Python closes an async generator that was
+left by ``break`` in a task of its own, one generator after the other, so the loop gets some turns before anybody
+looks.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from .flow import Effect
 
 #: The thread itself and not its number, which another thread gets when this one has ended.
 Place = tuple[threading.Thread, Any]
+#: Each generator around a provider's stream takes a turn or two to be closed; LangChain and we make four.
+TURNS = 25
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +56,23 @@ def opened(accounts: tuple[str, ...], amounts: Amounts) -> OpenHold:
     return hold
 
 
+class LeftStreams(Effect):
+    """Lets a loop close the streams that the caller has left; returns when it holds nothing, or after some turns."""
+
+    __slots__ = ()
+
+    def run(self) -> None:
+        """Without a loop they are closed when they are dropped."""
+
+    async def arun(self) -> None:
+        import asyncio
+
+        for _ in range(TURNS):
+            if not _open or not _holds_any(_here()):
+                return
+            await asyncio.sleep(0)
+
+
 class OwnHolds(Effect):
     """Gives what the caller itself holds, by account."""
 
@@ -76,6 +98,11 @@ def _by_account(is_mine: Any) -> dict[str, Amounts]:
         for account in hold.accounts:
             found[account] = added(found.get(account, {}), hold.amounts)
     return found
+
+
+def _holds_any(here: Place) -> bool:
+    with _lock:
+        return any(h.place == here for h in _open) or any(not h.closed for h in _of_context.get())
 
 
 def _here() -> Place:

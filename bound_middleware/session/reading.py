@@ -25,9 +25,11 @@ def balances_seen(chain: Chain, own: Mapping[str, Amounts], limits: Limits, *, s
     beside them. In ``shadow`` mode they stand beside balances that nothing enforces.
     """
     chain = (replace(chain[-1], ceilings=dict(limits.ceilings)),) if shadow else _within(chain, limits)
-    if own:
-        chain = tuple(_as_spent(account, own.get(account.id, {})) for account in chain)
-    return balances_of(chain)
+    if not own:
+        return balances_of(chain)
+    mine = {account.id: _spent(account, own.get(account.id, {})) for account in chain}
+    seen = balances_of(tuple(_as_spent(account, mine[account.id]) for account in chain))
+    return tuple(replace(b, own=mine[b.account_id].get(b.meter, 0)) for b in seen)
 
 
 def _within(chain: Chain, limits: Limits) -> Chain:
@@ -38,8 +40,11 @@ def _within(chain: Chain, limits: Limits) -> Chain:
     return (*chain[:-1], replace(last, ceilings={**ceilings, **tighter}))
 
 
-def _as_spent(account: Account, own: Amounts) -> Account:
-    spent = {meter: min(n, account.held.get(meter, 0)) for meter, n in own.items()}
+def _spent(account: Account, own: Amounts) -> Amounts:
+    return {meter: min(n, account.held.get(meter, 0)) for meter, n in own.items()}
+
+
+def _as_spent(account: Account, spent: Amounts) -> Account:
     return replace(
         account, held=meters.subtracted(account.held, spent), settled=meters.added(account.settled, spent)
     )

@@ -1,7 +1,8 @@
 """Which sessions a call belongs to.
 
-In this order: the model's own handle, the sessions entered in this context, a session named in the call's
-metadata, the only live session, the process-wide default. A call that none of these claims is unattributed.
+In this order: the model's own handle, the sessions entered in this context and those of the agents that it is in,
+a session named in the call's metadata, the only live session, the process-wide default. A call that none of these
+claims is unattributed.
 Sessions that are entered inside each other all bound the call, from the outermost in. A session that surrounds the
 process (``bound run``) is outside all of them, in every thread.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -38,12 +39,13 @@ class Judged:
     """A tool call that a seam has judged, by its id or its run's, and for whom; no other seam judges it again.
 
     One object for all copies of a context, so that a second attempt in another copy is not taken for the first.
+    ``what`` are its name and arguments, where the seam could see them: a call that was changed since is another.
     """
 
-    __slots__ = ("by", "id")
+    __slots__ = ("by", "id", "what")
 
-    def __init__(self, id: Any, by: tuple[BoundSession, ...]) -> None:
-        self.id, self.by = id, by
+    def __init__(self, id: Any, by: tuple[BoundSession, ...], what: str = "") -> None:
+        self.id, self.by, self.what = id, by, what
 
 
 judged_tool_call: ContextVar[Judged | None] = ContextVar("bound_judged_tool_call", default=None)
@@ -54,6 +56,8 @@ _given: weakref.WeakKeyDictionary[Any, list[_Entry]] = weakref.WeakKeyDictionary
 _known: weakref.WeakValueDictionary[str, BoundSession] = weakref.WeakValueDictionary()
 _default: BoundSession | None = None
 _root: tuple[BoundSession, ...] = ()
+#: Finds the sessions around this context that nobody could enter in it, from the outermost in.
+_find_around: Callable[[], tuple[BoundSession, ...]] = tuple
 
 
 def enter(session: BoundSession) -> None:
@@ -144,8 +148,19 @@ def only_live() -> tuple[BoundSession, ...]:
 
 
 def current() -> tuple[BoundSession, ...]:
-    """The sessions entered in this context, from the outermost in."""
-    return _entered.get()
+    """The sessions that this context is in, from the outermost in: entered, or found by an adapter."""
+    entered, around = _entered.get(), _find_around()
+    missing = tuple(s for s in around if s not in entered)
+    if not missing:
+        return entered
+    inner = next((i for i, s in enumerate(entered) if s in around), len(entered))
+    return (*entered[:inner], *missing, *entered[inner:])
+
+
+def find_around(find: Callable[[], tuple[BoundSession, ...]]) -> None:
+    """Let an adapter say in which sessions a context is, beside those that were entered in it."""
+    global _find_around
+    _find_around = find
 
 
 def live() -> tuple[BoundSession, ...]:
@@ -173,17 +188,17 @@ def surround(session: BoundSession | None) -> None:
 
 def anyone() -> bool:
     """Whether any session could claim a call at all."""
-    return bool(_live or _given or _root or _entered.get()) or _default is not None
+    return bool(_live or _given or _root or _entered.get() or _find_around()) or _default is not None
 
 
 def possible() -> tuple[BoundSession, ...]:
     """The sessions that may bound a call of this context, before more is known of it."""
-    return (*_root, *(_entered.get() or live() or ((_default,) if _default is not None else ())))
+    return (*_root, *(current() or live() or ((_default,) if _default is not None else ())))
 
 
 def claim(metadata: Mapping[str, Any] | None = None) -> tuple[BoundSession, ...]:
     """The sessions that bound a call, each once, from the outermost in; empty when nobody claims it."""
-    sessions = _entered.get()
+    sessions = current()
     if not sessions and metadata:
         named = metadata.get(SESSION_KEY)
         with _lock:
@@ -204,7 +219,7 @@ def claim_for(
     """The same for a model that has sessions of its own: those, inside the ones entered in this context."""
     if not owners:
         return claim(metadata)
-    around = tuple(s for s in (*_root, *_entered.get()) if s not in owners)
+    around = tuple(s for s in (*_root, *current()) if s not in owners)
     return _without_ancestors((*around, *owners))
 
 

@@ -14,15 +14,20 @@ from ..core.gateway import Balance, Facts, Request, Verdict, as_dict, decide
 from ..core.ledger import Chain
 from ..core.limits import Limits
 from ..core.usage import Amounts
-from . import arguments, scope
+from . import arguments, closing, scope
 from .activity import Activity
+from .agent_caps import Family
+from .approver import approver_of
+from .attempts_left import AttemptsLeft
 from .books import Books
 from .calibration import Calibration
 from .clock import Clock
+from .data_scope.redaction import redacted, redactor
 from .ending import Ending
 from .flow import Flow, Op, adrive, drive
 from .outcome import Remaining, RunOutcome, SessionUsage, usage_of
 from .reading import balances_seen, outcome_if_known, outcome_of, remaining_of
+from .sub_agents import SubAgents
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from ..spec import BoundSpec
 
 
-class BoundSession:
+class BoundSession(SubAgents):
     """A budget in force: it admits, meters and settles every call that belongs to it, and writes the trace.
 
     Enter it (``with`` or ``async with``) to bound every LangChain call of the context, pass ``callback`` to one
@@ -48,6 +53,9 @@ class BoundSession:
         sinks: callables, or objects with ``write``, that get every ``TraceEvent``.
         shadow: refuse nothing, and record what would have been refused.
         tenant, user: whose run it is; they are written to the trace.
+        approver: a function or coroutine function that decides, in a person's place, about calls that need an
+            approval: it gets ``{name, args, description}`` and returns True, False or a decision. A session that
+            is pickled leaves it behind.
 
     Raises:
         SpecError: the specification or the prices are wrong.
@@ -66,12 +74,14 @@ class BoundSession:
         shadow: bool = False,
         tenant: str | None = None,
         user: str | None = None,
+        approver: Any = None,
     ) -> None:
         from ..spec import BoundSpec
 
         self.spec = BoundSpec.of({} if spec is None else spec)
         self._given = {"clock": clock, "prices": prices, "sinks": sinks, "tenant": tenant, "user": user}
-        limits = self.spec.limits()
+        limits = self.spec.limits(self.spec.agent)
+        self.approver = approver_of(approver)
         self._open(
             limits=limits,
             agent=self.spec.agent or "",
@@ -92,22 +102,33 @@ class BoundSession:
         agent: str,
         parent: BoundSession | None,
         owner: Mapping[str, str],
+        above: tuple[str, ...] = (),
+        time_meter: str | None = meters.ACTIVE_MS,
     ) -> None:
         self.declared = limits
         """What the specification says. ``limits`` is what is enforced of it: in shadow mode, nothing."""
         self.limits = Limits(iteration_unit=limits.iteration_unit) if shadow else limits
         self.ledger, self.session_id, self.clock, self.prices = ledger, session_id, clock, prices
         self.shadow, self.agent, self.parent, self.owner = shadow, agent, parent, dict(owner)
+        self.family = parent.family if parent is not None else Family()
+        self.kept: dict[str, int] = {}
+        self._between = above
+        if parent is not None:
+            self.approver = parent.approver
         self.calibration: Calibration = parent.calibration if parent else Calibration()
         self.ending = Ending()
-        self.trace = Trace(session_id, self.spec.fingerprint, sinks, shadow)
+        self.attempts = AttemptsLeft()
+        self.closing: closing.Closing | None = None
+        self.redact = redactor(limits.redact)
+        """Takes secrets out of a text that is stored, logged or shown."""
+        self.trace = Trace(session_id, self.spec.fingerprint, sinks, shadow, self.redact)
         self._lock = threading.Lock()
         self._entries = 0
         account = ledger.open(
-            session_id, ceilings=dict(self.limits.ceilings), parent_id=parent.session_id if parent else None
+            session_id, ceilings=dict(self.limits.ceilings), parent_id=next(iter(self.accounts[1:]), None)
         )
-        self.activity = Activity(clock, account.settled.get(meters.ACTIVE_MS, 0))
-        self.books = Books(ledger, session_id, clock, self.activity, keeps_time=parent is None)
+        self.activity = Activity(clock, account.settled.get(time_meter, 0) if time_meter is not None else 0)
+        self.books = Books(ledger, session_id, clock, self.activity, time_meter=time_meter)
         self.turnstile = self.books.turnstile
         self.before = (account.settled, ledger.lines(session_id) if account.settled else ())
         """What the ledger knew of this session when it was opened: settled amounts and lines."""
@@ -123,11 +144,13 @@ class BoundSession:
         from .._doors import ambient_hook
 
         ambient_hook()
+        self.family.enter(self)
         scope.enter(self)
         with self._lock:
             self._entries += 1
             if self._entries == 1:
                 self.activity.resume()
+                self.attempts.forget()
             self.ending.begin()
         return self
 
@@ -161,6 +184,7 @@ class BoundSession:
         drive(self._closed())
 
     def _closed(self) -> Flow[None]:
+        self.family.leave(self)
         failure = yield Op(self._book_time, self.ledger.blocking)
         if isinstance(failure, LedgerError):
             self.record("warning", detail={"unsettled": "active time", "why": str(failure)})
@@ -196,7 +220,7 @@ class BoundSession:
     @property
     def accounts(self) -> tuple[str, ...]:
         """The accounts that a hold of this session counts in."""
-        return tuple(session.session_id for session in self.lineage)
+        return (self.session_id, *self._between, *(self.parent.accounts if self.parent is not None else ()))
 
     def charges_through(self, other: BoundSession) -> bool:
         """Whether what this session spends is charged to ``other`` as one of its parents."""
@@ -212,6 +236,7 @@ class BoundSession:
 
         In shadow mode the limits stand beside balances that nothing enforces.
         """
+        own = closing.as_spent(self, dict(own or {})) if any(s.closing for s in self.lineage) else own
         return balances_seen(chain, own or {}, self.declared, shadow=self.shadow)
 
     def judge(self, request: Request, facts: Facts) -> Verdict:
@@ -263,7 +288,8 @@ class BoundSession:
         """Record a refusal, once with its facts and once for each bound that refused; the error to raise."""
         self.decided(request, facts, verdict)
         for breach in verdict.breaches:
-            self.ending.stop(breach.stop_reason, {**as_dict(breach), "agent": self.agent, "name": request.name})
+            named = redacted({**as_dict(breach), "agent": self.agent, "name": request.name}, self.redact)
+            self.ending.stop(breach.stop_reason, named)
         first = verdict.breaches[0]
         waited = facts.waited and verdict.may_fit_later and self.limits.admission_wait_ms
         return BoundExceeded(
@@ -273,7 +299,7 @@ class BoundSession:
             used=first.used,
             held=first.held,
             asked=first.asked,
-            note=f"{request.kind.replace('_', ' ')} {request.name!r} was not made"
+            note=f"{request.kind.replace('_', ' ')} {self.redact(request.name)!r} was not made"
             + (f", after {waited} ms of waiting for calls that are still open" if waited else ""),
             session_id=self.session_id,
         )
@@ -352,24 +378,6 @@ class BoundSession:
 
         return charge(self, usd=usd, usage=usage, model=model, note=note, already_spent=already_spent)
 
-    def child(self, agent: str, *, spec: Any = None, **limits: Any) -> BoundSession:
-        """A session for a sub-agent: it gets at most what was asked and at most what this one has left.
-
-        Whatever bounds this session bounds the child too (tools, models, prices, time), and what ``agents`` in the
-        specification says of the name.
-
-        Args:
-            agent: the name in the breakdown by agent.
-            spec: the child's own specification; ``None`` bounds it by this session alone.
-            **limits: the short names (``iterations``, ``tokens``, ``usd``, ``seconds``, ``tools``).
-
-        Raises:
-            SpecError: nonsense in a bound, or both kinds of them.
-        """
-        from .children import child_of
-
-        return child_of(self, agent, spec, limits)
-
     def __repr__(self) -> str:
         return f"BoundSession(session_id={self.session_id!r}, spec={self.spec!r})"
 
@@ -378,7 +386,7 @@ class BoundSession:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self.ledger.durable or self.parent is not None:
+        if not self.ledger.durable or self.parent is not None or self.remote is not None:
             raise TypeError(
                 "this session cannot be pickled: its budget lives in this process; give it a SqliteLedger"
             )

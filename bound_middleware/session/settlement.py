@@ -52,8 +52,10 @@ def billed(
     return Billing(usage=usage, estimated=True)
 
 
-def _cost_nanousd(rate: Rate, usage: Usage, tier: str | None, reading: UsageReading | None) -> int:
-    """The price of what was used, sound at its own."""
+def _cost_nanousd(rate: Rate, how: How, usage: Usage, tier: str | None, reading: UsageReading | None) -> int:
+    """The price of what was used, sound at its own. An error without usage is no request that has a price."""
+    if how == "answered_error" and reading is None:
+        return 0
     if reading is None:
         return rate.cost_nanousd(usage, tier)
     return rate.cost_nanousd(
@@ -81,7 +83,7 @@ def book(
     counters = {
         meters.MODEL_CALLS: 1,
         meters.ITERATIONS: iterations,
-        meters.NANOUSD: 0 if rate is None else _cost_nanousd(rate, usage, tier, reading),
+        meters.NANOUSD: 0 if rate is None else _cost_nanousd(rate, how, usage, tier, reading),
         meters.ESTIMATED_CALLS: int(flagged),
         meters.UNPRICED_CALLS: int(rate is None),
     }

@@ -10,10 +10,15 @@ from typing import Any
 from ..core.errors import SpecError
 from ..core.events import TraceEvent
 from ..core.gateway import Facts, Request, Verdict, as_dict
+from ..core.redaction import Redactor
+from .data_scope.redaction import redacted
 
 #: An event before anybody looks at it: most are never read, and making their plain values takes longer than noting.
 _Noted = tuple[int, str, int, str, str, Request | None, Facts | None, Verdict | None, Mapping[str, Any] | None]
 Sink = Callable[[TraceEvent], object]
+
+#: The parts of facts and verdicts that are texts about arguments.
+_IN_WORDS = frozenset({"arguments_refused", "outside_scope", "breaches"})
 
 #: How many events a session keeps in memory, besides the first, which holds its limits; sinks get all of them.
 EVENTS_KEPT = 10_000
@@ -21,6 +26,8 @@ EVENTS_KEPT = 10_000
 
 class Trace:
     """Numbers and keeps the events of one session, and hands each to the sinks in order. Thread-safe.
+
+    Secrets are taken out of what an event says in words before anybody gets it, and long texts are cut.
 
     A sink is a callable, or an object with ``write(event)``. A decision that cannot be written down is not made:
     what a sink raises for an event with a verdict is raised to whoever wanted the decision. What it raises for
@@ -30,8 +37,16 @@ class Trace:
         SpecError: a sink is neither.
     """
 
-    def __init__(self, session_id: str, fingerprint: str, sinks: Iterable[Any], shadow: bool) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        fingerprint: str,
+        sinks: Iterable[Any],
+        shadow: bool,
+        redact: Redactor = Redactor(),  # noqa: B008 - a value without state
+    ) -> None:
         self._session_id, self._fingerprint, self._shadow = session_id, fingerprint, shadow
+        self._redact = redact
         self.sinks: tuple[Any, ...] = tuple(sinks)
         self._writers: tuple[Sink, ...] = tuple(writer(sink) for sink in self.sinks)
         self._lock = threading.RLock()
@@ -89,12 +104,24 @@ class Trace:
             fingerprint=self._fingerprint,
             call_id=call_id,
             agent=agent,
-            request=as_dict(request) if request is not None else {},
-            facts=as_dict(facts) if facts is not None else {},
-            verdict=as_dict(verdict) if verdict is not None else {},
-            detail=detail or {},
+            request=self._named(request, verdict) if request is not None else {},
+            facts=self._without_secrets(as_dict(facts)) if facts is not None else {},
+            verdict=self._without_secrets(as_dict(verdict)) if verdict is not None else {},
+            # The first event holds the specification itself, by which the trace is replayed.
+            detail=detail or {} if name == "session_opened" else redacted(detail or {}, self._redact),
             shadow=self._shadow,
         )
+
+    def _named(self, request: Request, verdict: Verdict | None) -> dict[str, Any]:
+        """The request; a name that somebody made up (a note, a tool that does not exist) may hold a secret."""
+        values: dict[str, Any] = as_dict(request)
+        if request.name and (request.kind == "charge" or (verdict is not None and verdict.kind == "refuse")):
+            values["name"] = self._redact(request.name)
+        return values
+
+    def _without_secrets(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Facts or a verdict; only what they say in words can hold anything that is not ours."""
+        return {k: redacted(v, self._redact) if v and k in _IN_WORDS else v for k, v in values.items()}
 
 
 def writer(sink: Any) -> Sink:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 from ..core.errors import SpecError
@@ -18,7 +18,7 @@ _OF_THE_PARENT = ("on_unknown_price", "trusted_zero_models")
 #: Where both say something it must be the same.
 _SAME = ("roots", "tenant", "user", "store_namespaces", "metadata", "cross_scope")
 _LISTS = ("models", "outputs")
-_BOTH = ("argument_rules", "exposure", "redact", "unwatched_tools")
+_BOTH = ("argument_rules", "redact", "unwatched_tools")
 _EITHER = ("strict_usage", "no_cross_session_memory_read", "no_external_index_read")
 
 
@@ -43,12 +43,13 @@ def within(own: Limits, above: Limits) -> Limits:
         elif name in _LISTS:
             joined[name] = mine & theirs if mine is not None and theirs is not None else mine or theirs
         elif name in _BOTH:
-            joined[name] = mine | theirs if isinstance(mine, frozenset) else (*theirs, *mine)
+            joined[name] = mine | theirs if isinstance(mine, frozenset) else tuple(dict.fromkeys((*theirs, *mine)))
         elif name in _SAME:
             joined[name] = _same(name, mine, theirs)
         elif field.init:
             joined[name] = mine
     joined |= _tools(own, above)
+    joined["exposure"] = _least((*above.exposure, *own.exposure))
     joined["tool_prices_nanousd"] = tuple(
         {**dict(own.tool_prices_nanousd), **dict(above.tool_prices_nanousd)}.items()
     )
@@ -57,6 +58,66 @@ def within(own: Limits, above: Limits) -> Limits:
     if above.iterations is not None:
         joined["iteration_unit"] = above.iteration_unit
     return Limits(**joined)
+
+
+#: What is counted together for parent and child, or says how; a file cannot give a child more of it.
+_SHARED = frozenset(
+    {
+        "iterations",
+        "iteration_unit",
+        "tokens",
+        "input_tokens",
+        "output_tokens",
+        "nanousd",
+        "wall_clock_ms",
+        "tool_calls_max",
+        "exposure",
+        "depth_max",
+        "spawns_max",
+        "concurrent_agents_max",
+        "handoffs_max",
+        "strict_usage",
+        "admission_wait_ms",
+        *_OF_THE_PARENT,
+    }
+)
+#: What only makes sense as a whole.
+_TOOLS = frozenset({"tools", "forbidden_tools", "approval_tools", "reversible_tools", "unknown_tools"})
+
+
+def named_within(own: Limits, above: Limits, above_in_file: Limits) -> Limits:
+    """The limits of a child that the parent's own file names, ``own`` being what the file says of it, or less.
+
+    On what is not counted together the file's line for the child replaces its line for the parent, as it says,
+    where the parent has what the file gives it (``above_in_file``). A parent that was given less hands on no more.
+
+    Raises:
+        SpecError: as ``within``.
+    """
+    given = {f.name for f in fields(Limits) if f.init and f.name not in _SHARED}
+    given = {name for name in given if getattr(above, name) == getattr(above_in_file, name)}
+    given = given | _TOOLS if _as_free(above, above_in_file) else given - _TOOLS
+    joined = within(replace(own, **{name: getattr(above, name) for name in given}), above)
+    return replace(joined, **{name: getattr(own, name) for name in given})
+
+
+def _least(rows: tuple[tuple[str, str, int], ...]) -> tuple[tuple[str, str, int], ...]:
+    """The smallest sum of each argument of a tool."""
+    most: dict[tuple[str, str], int] = {}
+    for tool, argument, n in rows:
+        most[tool, argument] = min(n, most.get((tool, argument), n))
+    return tuple((*key, n) for key, n in most.items())
+
+
+def _as_free(one: Limits, other: Limits) -> bool:
+    """Whether every tool is in the same tier of both."""
+    tools = _named(one) | _named(other)
+    closed = (one.tools is None) == (other.tools is None) and one.unknown_tools == other.unknown_tools
+    return closed and all(one.tier(tool) == other.tier(tool) for tool in tools)
+
+
+def _named(limits: Limits) -> frozenset[str]:
+    return (limits.tools or frozenset()) | limits.forbidden_tools | limits.approval_tools | limits.reversible_tools
 
 
 def _same(name: str, mine: Any, theirs: Any) -> Any:
@@ -70,10 +131,7 @@ def _tools(own: Limits, above: Limits) -> dict[str, Any]:
         return max(one, other, key=_TIERS.index)
 
     closed = [limits.tools for limits in (own, above) if limits.tools is not None]
-    named: frozenset[str] = frozenset().union(
-        *closed,
-        *(part for at in (own, above) for part in (at.forbidden_tools, at.approval_tools, at.reversible_tools)),
-    )
+    named = _named(own) | _named(above)
     tiers = {tool: stricter(own.tier(tool), above.tier(tool)) for tool in named}
     most: dict[str, int] = dict(own.tool_calls_max)
     for tool, count in above.tool_calls_max:

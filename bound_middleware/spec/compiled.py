@@ -183,6 +183,7 @@ _ARGUMENT_RULES = {
     "min": "least_nano",
     "max": "most_nano",
     "pattern": "pattern",
+    "hosts": "hosts",
     "length_max": "length_max",
 }
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import SerializerFunctionWrapHandler, WrapSerializer, model_serializer, model_validator
 
 from ..core.errors import SpecError
-from .keys import AMOUNT, COUNT, NAME, NAMES, PATTERN, TEXT, USD, Key, Kind, choice, listed, refused, text
+from .keys import AMOUNT, COUNT, NAME, NAMES, PATTERN, TEXT, USD, Key, Kind, choice, distinct, listed, refused, text
 from .section import Section
 
 _NOTED = re.compile(r"([^\s()]+)\s*\((.*)\)", re.DOTALL)
@@ -26,6 +26,22 @@ ONE_OF = Kind(
     write=lambda items: sorted(items, key=lambda item: (type(item).__name__, item)),
     schema={"type": "array", "items": {"type": ["string", "number", "boolean"]}},
     text=lambda items: ", ".join(map(str, items)) or "none",
+)
+_HOST = re.compile(r"(\*\.)?(\[[0-9A-Fa-f:.]+\]|[^\s/@:?#\[\]*]+)(:[0-9]{1,5})?")
+
+
+def _host(value: Any) -> str:
+    if not isinstance(value, str) or _HOST.fullmatch(value) is None:
+        raise refused(value, "a host", "a host such as example.com, example.com:8443 or *.example.com")
+    return value
+
+
+HOSTS = Kind(
+    name="list of hosts",
+    read=lambda value: distinct(tuple(_host(item) for item in listed(value))),
+    write=sorted,
+    schema={"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True},
+    text=lambda items: ", ".join(items) or "none",
 )
 _ARGUMENT = choice("path", "tenant", "user")
 
@@ -59,6 +75,11 @@ class ArgumentRule(Section):
     max: Annotated[int | None, AMOUNT, Key(meaning="largest number", tighter="lower", axis="data scope")] = None
     pattern: Annotated[
         str | None, PATTERN, Key(meaning="what the whole text matches", tighter="fixed", axis="data scope")
+    ] = None
+    hosts: Annotated[
+        tuple[str, ...] | None,
+        HOSTS,
+        Key(meaning="the only hosts that a URL leads to", tighter="fewer", axis="data scope", nullable=False),
     ] = None
     length_max: Annotated[
         int | None, COUNT, Key(meaning="longest text", tighter="lower", axis="data scope", unit="characters")

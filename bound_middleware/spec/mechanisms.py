@@ -58,7 +58,7 @@ def _read(by: str) -> Mechanism:
     return Mechanism(by=by, checked="before each read and on its result", entrances=NOWHERE, scope="call")
 
 
-_RULE = _tool("the arguments of the call", scope="call", entrances=NOWHERE)
+_RULE = _tool("the arguments of the call", scope="call")
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "iteration_limit.max": Mechanism(by="a counter outside the agent", checked="before each step"),
@@ -80,7 +80,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "cost_budget.total_usd": _held(),
     "cost_budget.per_model_call_usd_max": _held("call"),
     "cost_budget.per_tool_call_usd_max": _tool("the declared price of the tool", scope="call"),
-    "exposure.max": _tool("the argument is held before the call, like money", entrances=NOWHERE),
+    "exposure.max": _tool("the argument is held before the call, like money"),
     "time_budget.wall_clock_seconds": Mechanism(
         by="a deadline",
         checked="before each model and tool call, at each chunk",
@@ -93,7 +93,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "time_budget.per_tool_call_seconds_max": Mechanism(
         by="a thread of its own, or cancellation",
         checked="while the tool runs",
-        entrances=NOWHERE,
+        entrances=AGENTS,
         scope="call",
         overshoot="a thread that cannot be stopped is abandoned, its result dropped",
     ),
@@ -107,13 +107,14 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "action_surface.allowed.args.min": _RULE,
     "action_surface.allowed.args.max": _RULE,
     "action_surface.allowed.args.pattern": _RULE,
+    "action_surface.allowed.args.hosts": _RULE,
     "action_surface.allowed.args.length_max": _RULE,
     "action_surface.forbidden": _tool("refusal at execution", scope="call"),
     "action_surface.outputs": Mechanism(
         by="refusal of the answer", checked="before an answer leaves the agent", entrances=NOWHERE, scope="call"
     ),
     "action_surface.models": Mechanism(by="refusal of the call", checked=_BEFORE_MODEL, scope="call"),
-    "action_surface.concurrent_tools_max": _tool("a count of running tools", entrances=NOWHERE),
+    "action_surface.concurrent_tools_max": _tool("a count of running tools"),
     "data_access_scope.roots": _RULE,
     "data_access_scope.tenant": _read("arguments, store and retriever stay inside the scope"),
     "data_access_scope.user": _read("arguments, store and retriever stay inside the scope"),
@@ -122,7 +123,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "data_access_scope.no_cross_session_memory_read": _read("a scoped store"),
     "data_access_scope.no_external_index_read": _read("refusal of the retriever"),
     "reversibility_envelope.requires_human_approval": _tool(
-        "refusal at execution: nobody can be asked in this version", scope="call"
+        "a question before the call; refusal where nobody can be asked", scope="call"
     ),
     "reversibility_envelope.unknown_tools": _tool("as for the tools that are named", scope="call"),
 }
@@ -138,11 +139,15 @@ ALSO_AT: Mapping[str, tuple[str, ...]] = {
     "cost_budget.": ENTRANCES,
     "action_surface.allowed.price_usd": _TOOL_SEAMS,
     "data_access_scope.": NOWHERE,
-    "reversibility_envelope.approval_ttl_seconds": NOWHERE,
+    "reversibility_envelope.approval_ttl_seconds": _TOOL_SEAMS,
     "reversibility_envelope.": _TOOL_SEAMS,
     "stop.attempts_per_call_max": ENTRANCES,
     "stop.admission_wait_ms": ENTRANCES,
     "stop.strict_usage": ENTRANCES,
+    "stop.no_progress": _TOOL_SEAMS,
+    "stop.consecutive_failures_max": ENTRANCES,
+    "stop.truncated_retries": AGENTS,
+    "stop.tool_output_chars_max": AGENTS,
     "stop.": NOWHERE,
     "agents.": NOWHERE,
     "fleet.": NOWHERE,

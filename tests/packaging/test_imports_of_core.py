@@ -22,6 +22,7 @@ ALLOWED = {
     "decimal",
     "hashlib",
     "json",
+    "re",
     "types",
     "typing",
 }
