@@ -79,7 +79,7 @@ class CachesWholeAnswers:
             _door.reset(token)
 
     def _get_llm_string(self, *args: Any, **kwargs: Any) -> Any:
-        keyed_as = self._bound_keyed_as
+        keyed_as = getattr(self, "_bound_keyed_as", None)
         return super(CachesWholeAnswers, keyed_as or self)._get_llm_string(*args, **kwargs)  # type: ignore[misc]
 
 

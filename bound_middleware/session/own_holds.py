@@ -5,8 +5,8 @@ own streams hold is as good as spent: he waits for the holds of others only, and
 
 His own are the holds opened in this context (and in the ones that it was copied from: a parent that waits for its
 tasks), by this thread when the wait blocks the thread, and by this task when it does not. A call that its reader
-has left is his no longer: it is about to settle, and he may wait for that. Python closes an async generator that was
-left by ``break`` in a task of its own, one generator after the other, so the loop gets some turns before anybody
+has left is his no longer: it is about to settle, and he may wait for that. Python closes an async generator that
+was left by ``break`` in a task of its own, one generator after the other, so the loop gets some turns before anybody
 looks.
 """
 
@@ -57,7 +57,7 @@ def opened(accounts: tuple[str, ...], amounts: Amounts) -> OpenHold:
 
 
 class LeftStreams(Effect):
-    """Lets a loop close the streams that the caller has left; returns when it holds nothing, or after some turns."""
+    """Lets a loop close the streams that the caller has left; returns when it holds nothing, or later."""
 
     __slots__ = ()
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from langchain_community.cache import SQLiteCache
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import set_llm_cache
 from langchain_openai import ChatOpenAI
@@ -16,9 +15,9 @@ SMALL = {"bounds": {"cost_budget": {"total_usd": "0.0002"}}}
 LARGE = {"bounds": {"cost_budget": {"total_usd": "1"}}}
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def cache(request, tmp_path):
-    return InMemoryCache() if request.param == "memory" else SQLiteCache(str(tmp_path / "cache.db"))
+@pytest.fixture
+def cache():
+    return InMemoryCache()
 
 
 @pytest.fixture(params=["global", "model"])

@@ -173,6 +173,16 @@ def test_a_call_that_is_tried_again_is_one_call():
     assert told(progress, "two", [("t", {}, "error", True)])[0].identical == 1
 
 
+def test_a_call_that_still_runs_counts_like_those_behind_it():
+    progress = Progress(Limits())
+    first, second, third = (progress.begin("one", place, "t", {}) for place in range(3))
+    progress.finish(second, result_of("error"), failed=True)
+    assert progress.signs(third).identical == 2
+    assert progress.awaits(third)
+    progress.finish(first, result_of("something else"), failed=False)
+    assert progress.signs(third).identical == 1
+
+
 def test_a_cycle_is_seen_when_it_would_go_on():
     progress = Progress(Limits(cycle_window=3))
     a, b = ("a", {}, "x", False), ("b", {}, "y", False)

@@ -97,10 +97,9 @@ class Progress:
         same, tools_result = self._counted.same(entry.tool)
         for other in self._before(entry):
             if other.key == entry.key:
-                if other.result is None or other.result == result:
-                    identical += 1
-                else:
-                    identical, result = 1, other.result
+                # While nothing is known of the ones before, they are taken for the same.
+                is_new = None not in (other.result, result) and other.result != result
+                identical, result = 1 if is_new else identical + 1, other.result or result
             if other.tool == entry.tool and other.result is not None:
                 same, tools_result = same + 1 if other.result == tools_result else 1, other.result
         return Signs(identical=identical, same=same, cycle=self._counted.goes_on(entry.key), failed=self._failed)
