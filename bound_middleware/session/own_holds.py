@@ -3,11 +3,11 @@
 Somebody who reads one stream and makes another call meanwhile would wait for himself. To him the room that his
 own streams hold is as good as spent: he waits for the holds of others only, and goes on with what is left.
 
-His own are the holds opened in this context (and in the ones that it was copied from: a parent that waits for its
-tasks), by this thread when the wait blocks the thread, and by this task when it does not. A call that its reader
-has left is his no longer: it is about to settle, and he may wait for that. Python closes an async generator that
-was left by ``break`` in a task of its own, one generator after the other, so the loop gets some turns before anybody
-looks.
+His own are the holds opened in this context (and in the ones that it was copied from: a parent that waits for
+its tasks), by this thread when the wait blocks the thread, and by this task when it does not. A call that its
+reader has left is his no longer: it is about to settle, and he may wait for that. Python closes an async
+generator that was left by ``break`` in a task of its own, one generator after the other, so the loop gets some
+turns before anybody looks.
 """
 
 from __future__ import annotations
