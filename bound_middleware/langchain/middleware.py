@@ -50,7 +50,9 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
     """Bounds every run of an agent that ``create_agent`` builds.
 
     Model calls are held, capped on the wire and cut in flight; each attempt of a retry or fallback counts,
-    wherever this middleware stands in the list. Tools that are not allowed are refused at execution.
+    wherever this middleware stands in the list. What other middlewares call on their own counts and is refused too,
+    without a cap on the wire; list this one first, so that its outcome tells of every ``after_agent``. Tools that
+    are not allowed are refused at execution.
 
     Args:
         spec: a ``BoundSpec``, a path or a dict.

@@ -8,7 +8,8 @@ every context below a node says which invocation it belongs to, where its graph 
 2. In an agent whose run has no place yet, the channel of its run's id leads to the middleware, which opens the run
    as its ``before_agent`` would, or goes on with the one that the state names.
 
-A context that was lost (a bare thread), or a config with a thread of its own, is in none of them.
+A context that was lost (a bare thread) is in none of them, nor is a call that was given a ``configurable`` of its
+own (an agent with its own thread, a chain that is configured): LangChain drops there what tells the run.
 """
 
 from __future__ import annotations
