@@ -58,6 +58,13 @@ def charge(
 def _usage(given: Any) -> tuple[Usage, bool]:
     """Tokens, and whether any of them had to be guessed."""
     if isinstance(given, Usage):
+        if given.cache_read_tokens + given.cache_write_tokens > given.input_tokens:
+            raise SpecError(
+                f"{given!r} has more cached tokens than input",
+                key="usage",
+                value=given,
+                allowed="input_tokens that include cache reads and writes, or the provider's own report as a dict",
+            )
         return given, False
     if not isinstance(given, dict) or not given:
         raise SpecError(

@@ -2,10 +2,13 @@
 
 import asyncio
 import gc
+from decimal import Decimal
 
 import pytest
 from langchain_anthropic import ChatAnthropic
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_openai import ChatOpenAI
+from openai import APIStatusError
 
 from bound_middleware import BoundExceeded, BoundSession
 from bound_middleware.langchain import open_calls
@@ -82,17 +85,13 @@ def test_a_cancelled_call_whose_result_nobody_asks_for_is_booked(server, prices,
     server.wait_idle()
     assert session.usage.estimated_calls == 1
     assert 3 <= session.usage.output_tokens <= server.output_tokens < 200
-    assert session.remaining().usd == pytest.approx(
-        session.usage.cost_usd * -1 + 1 * type(session.usage.cost_usd)("0.01")
-    )
+    assert session.remaining().usd == Decimal("0.01") - session.usage.cost_usd
     assert server.requests[0].hung_up
 
 
-def test_a_sync_call_that_is_interrupted_is_booked(server, prices, seams):
+def test_a_sync_call_that_is_interrupted_is_booked(server, prices):
     class Interrupt(BaseException):
         pass
-
-    from langchain_core.callbacks import BaseCallbackHandler
 
     class Interrupting(BaseCallbackHandler):
         raise_error = True
@@ -106,7 +105,7 @@ def test_a_sync_call_that_is_interrupted_is_booked(server, prices, seams):
     with session, pytest.raises(Interrupt):
         model.invoke("hi", {"callbacks": [Interrupting()]})
     assert session.usage.model_calls == 1
-    assert session.remaining().usd == type(session.usage.cost_usd)("0.01") - session.usage.cost_usd
+    assert session.remaining().usd == Decimal("0.01") - session.usage.cost_usd
 
 
 def test_calls_of_one_long_task_are_not_remembered(server, prices):
@@ -137,7 +136,6 @@ def test_the_call_after_a_stream_that_was_left_by_break_has_all_the_room(
         model = ChatOpenAI(model="gpt-4o", base_url=server.openai_url, api_key="none", stream_usage=True)
     else:
         model = ChatAnthropic(model="claude-sonnet-4-6", base_url=server.url, api_key="none")
-    caps = []
 
     def go(model, config=None):
         for _ in range(4):
@@ -150,9 +148,7 @@ def test_the_call_after_a_stream_that_was_left_by_break_has_all_the_room(
                 break
 
     seams[seam](model, session, go if colour == "sync" else lambda m, c=None: asyncio.run(ago(m, c)))
-    for event in session.events:
-        if event.name == "model_call_allowed" or (event.verdict or {}).get("output_cap_tokens"):
-            caps.append(event.verdict["output_cap_tokens"])
+    caps = [e.verdict["output_cap_tokens"] for e in session.events if (e.verdict or {}).get("output_cap_tokens")]
     assert len(caps) == 4
     assert min(caps) > caps[0] * 0.8
     assert session.outcome.status != "stopped"
@@ -170,10 +166,31 @@ def test_a_refusal_beside_ones_own_stream_says_what_is_held_and_what_is_used(ser
             with pytest.raises(BoundExceeded) as caught:
                 await model.ainvoke("hi " * 500)
             await stream.aclose()
-            return caught.value
+            error: BoundExceeded = caught.value
+            return error
 
     with session:
         error = asyncio.run(go())
     assert (error.axis, error.limit, error.used) == ("nanousd", 3_000_000, 0)
     assert error.held > 2_900_000
     assert error.asked > 1_000_000
+
+
+@pytest.mark.parametrize("seam", ["bound_model", "ambient", "callback"])
+@pytest.mark.parametrize("status", [400, 429, 500])
+def test_an_error_answer_without_usage_costs_not_even_the_price_per_request(server, seams, seam, status, run):
+    priced = {"gpt-4o": {"input": 1, "output": 1, "per_request_usd": "0.01"}}
+    model = ChatOpenAI(model="gpt-4o", base_url=server.openai_url, api_key="none", max_retries=0)
+    session = BoundSession({"bounds": {"cost_budget": {"total_usd": "0.02"}}}, prices=priced)
+
+    def call(model, config=None):
+        with pytest.raises(APIStatusError):
+            run(model, "hi", config)
+
+    for _ in range(3):
+        server.default(Reply(status=status))
+        seams[seam](model, session, call)
+    assert (session.usage.model_calls, session.usage.cost_nanousd) == (3, 0)
+    server.default(Reply(tokens=1))
+    seams[seam](model, session, lambda m, c=None: run(m, "hi", c))
+    assert session.usage.cost_usd > Decimal("0.01")

@@ -303,3 +303,20 @@ def test_the_version_of_a_price_of_the_user_changes_with_the_price() -> None:
     assert same is not None
     assert other is not None
     assert one.version == same.version != other.version
+
+
+@pytest.mark.parametrize(
+    ("prices", "key"),
+    [
+        ({"a": "b", "b": "a"}, "aliases.a"),
+        ({"m": "m"}, "aliases.m"),
+        ({"*": {"input": 0, "output": 0}}, "prices.*"),
+        ({"gpt-*": "gpt-4o"}, "prices.gpt-*"),
+        ({"m": {"input": 1, "output": 1}, "m ": {"input": 2, "output": 2}}, "prices.m "),
+        ({"m": {"input": 1, "output": 1}, " m": "gpt-4o"}, "prices. m"),
+    ],
+)
+def test_a_price_that_could_never_be_found_is_refused_at_construction(prices, key):
+    with pytest.raises(SpecError) as caught:
+        PriceBook(prices)
+    assert caught.value.key == key

@@ -183,3 +183,16 @@ def test_a_charge_on_a_loop_does_not_block_it(tmp_path):
     assert session.usage.cost_usd == Decimal("0.5")
     assert threading.get_ident() not in ledger.threads
     ledger.close()
+
+
+def test_a_usage_with_more_cached_tokens_than_input_is_refused_and_books_nothing():
+    session = BoundSession({"bounds": {"iteration_limit": 5}})
+    for wrong in (
+        Usage(input_tokens=1, cache_read_tokens=5),
+        Usage(input_tokens=5, cache_read_tokens=3, cache_write_tokens=3),
+    ):
+        with pytest.raises(SpecError, match="more cached tokens than input"):
+            session.charge(usage=wrong, model="gpt-4o")
+    assert session.usage.model_calls == 0
+    session.charge(usage=Usage(input_tokens=5, cache_read_tokens=5), model="gpt-4o")
+    assert session.usage.cache_read_tokens == 5
