@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,9 @@ def one_call(server: LocalModel, *, fast: bool) -> Act:
                 with session:
                     received.append(bound_model(model, session).invoke(STORY).text)
             else:
-                try:
+                with suppress(BoundExceeded):
                     for chunk in model.stream(STORY, {"callbacks": [session.callback]}):
                         received.append(chunk.text)
-                except BoundExceeded:
-                    pass
         kept[label] = len("".join(received))
         if label != "without bounds":
             outcomes[label] = session.outcome.as_dict()

@@ -11,7 +11,6 @@
 import json
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from .child_process import end, first_line
 from .local_model_setup import Installed, LocalModelError, installed
 
 NAME: Final = "smollm2-135m-instruct"
@@ -29,8 +29,6 @@ OUTPUT_USD: Final = "10"
 PRICES: Final = {NAME: {"input": INPUT_USD, "output": OUTPUT_USD}}
 
 _SERVER = Path(__file__).with_name("local_model_server.mjs")
-_START_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 5.0
 _IDLE_TIMEOUT_S = 60.0
 
 
@@ -135,13 +133,7 @@ class LocalModel:
         command = [parts.node, *map(str, paths), NAME, "0", str(self._threads)]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
-        late = threading.Timer(_START_TIMEOUT_S, self._child.kill)
-        late.start()
-        try:
-            line = self._child.stdout.readline() if self._child.stdout else b""
-        finally:
-            late.cancel()
-            late.join()
+        line = first_line(self._child)
         if not line:
             said = self._stop()
             raise LocalModelError(f"the local model did not start: {said or 'no reason was given'}")
@@ -203,12 +195,6 @@ class LocalModel:
         if child is None or log is None:
             return ""
         with log:
-            with child:
-                if child.stdin:
-                    child.stdin.close()
-                try:
-                    child.wait(_STOP_TIMEOUT_S)
-                except subprocess.TimeoutExpired:
-                    child.kill()
+            end(child)
             log.seek(0)
             return log.read().decode(errors="replace").strip()[-2000:]

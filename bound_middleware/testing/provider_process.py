@@ -13,14 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from .child_process import end, first_line
 from .provider_http import Connection, HttpRequest, answer
 from .provider_records import RecordTotals, RequestRecord
 from .provider_reply import Reply, ReplyLike
 from .provider_server import ProviderServer
 
 CONTROL = "/__bound__/"
-_START_TIMEOUT_S = 20.0
-_STOP_TIMEOUT_S = 5.0
 _REPLY_MARGIN_S = 5.0
 
 
@@ -71,13 +70,7 @@ class ProviderProcess(RecordTotals):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        late = threading.Timer(_START_TIMEOUT_S, self._child.kill)
-        late.start()
-        try:
-            line = self._child.stdout.readline() if self._child.stdout else b""
-        finally:
-            late.cancel()
-            late.join()
+        line = first_line(self._child)
         if not line:
             self.stop()
             raise RuntimeError("the server's process did not start")
@@ -88,15 +81,8 @@ class ProviderProcess(RecordTotals):
     def stop(self) -> None:
         """Ends the child, by force after 5 s. Idempotent."""
         child, self._child = self._child, None
-        if child is None:
-            return
-        with child:
-            if child.stdin:
-                child.stdin.close()
-            try:
-                child.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
+        if child is not None:
+            end(child)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -104,11 +104,11 @@ def test_a_secret_in_an_argument_is_not_in_the_words_and_a_long_one_is_cut(tmp_p
 
 
 def test_relative_roots_start_at_the_folder_of_the_specification(tmp_path, monkeypatch):
-    (tmp_path / "project" / "work").mkdir(parents=True)
+    (tmp_path / "project" / "inner").mkdir(parents=True)
     file = tmp_path / "project" / "bound.yml"
     data = {
         "bounds": {
-            "data_access_scope": {"roots": ["work"]},
+            "data_access_scope": {"roots": ["inner"]},
             "action_surface": {"allowed": [{"tool": "read", "args": {"path": "path"}}]},
         }
     }
@@ -117,14 +117,14 @@ def test_relative_roots_start_at_the_folder_of_the_specification(tmp_path, monke
     for path in (file, "project/bound.yml"):
         scope = scope_of(BoundSession(path))
         monkeypatch.chdir("/")
-        assert scope.examine("read", {"path": f"{tmp_path}/project/work/a"}).faults == ()
-        assert scope.examine("read", {"path": f"{tmp_path}/work/a"}).faults
+        assert scope.examine("read", {"path": f"{tmp_path}/project/inner/a"}).faults == ()
+        assert scope.examine("read", {"path": f"{tmp_path}/inner/a"}).faults
         assert scope.reads_disk("read")
         assert not scope.reads_disk("other")
         monkeypatch.chdir(tmp_path)
     child = BoundSession(file).child("helper")
-    assert scope_of(child).examine("read", {"path": f"{tmp_path}/project/work/a"}).faults == ()
-    assert scope_of(child).examine("read", {"path": f"{tmp_path}/work/a"}).faults
+    assert scope_of(child).examine("read", {"path": f"{tmp_path}/project/inner/a"}).faults == ()
+    assert scope_of(child).examine("read", {"path": f"{tmp_path}/inner/a"}).faults
 
 
 def test_a_child_has_the_scope_and_the_owner_of_its_parent():

@@ -15,7 +15,8 @@ from .process import Output
 from .site import Site, digest, last_line, printable
 
 TIMEOUT_MS = 60_000
-#: Nothing of the repository's configuration may start a program, and nothing may write.
+#: Nothing may write, and no monitor, differ or text converter is started. A `filter` that the repository's own
+#: settings declare still is.
 _GIT = ("git", "--no-pager", "--literal-pathspecs", "-c", "core.fsmonitor=false")
 _DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=none", "--find-renames", "-z")
 
