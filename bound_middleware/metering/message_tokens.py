@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 __all__ = ["Overheads", "count_request"]
@@ -81,7 +81,12 @@ class Overheads:
 
 
 def count_request(
-    count: Callable[[str], int], overheads: Overheads, messages: Any, tools: Any = (), extra: Any = None
+    count: Callable[[str], int],
+    overheads: Overheads,
+    messages: Any,
+    tools: Any = (),
+    extra: Any = None,
+    known: Callable[[Any, Callable[[Any], int]], int] | None = None,
 ) -> int:
     """Upper estimate of the input tokens of one request. Never raises.
 
@@ -92,12 +97,14 @@ def count_request(
         tools: Tool definitions: dicts, tool objects with ``name``, ``description`` and a schema, pydantic classes,
             functions.
         extra: Anything else that is sent and can be written as JSON, such as the schema of a response format.
+        known: Asked for each message, with the function that counts it.
     """
     tally = _Tally(count, overheads)
     total = overheads.request
+    counted = partial(tally.guarded, tally.message)
     for message in _sequence(messages):
         for one in message if isinstance(message, list) else (message,):  # callbacks get a list of lists
-            total += tally.guarded(tally.message, one)
+            total += counted(one) if known is None else known(one, counted)
     defined = _sequence(tools)
     if defined:
         total += overheads.tools

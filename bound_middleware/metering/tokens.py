@@ -33,6 +33,7 @@ from functools import lru_cache
 from typing import Any
 
 from bound_middleware.metering.incremental import TextCounter
+from bound_middleware.metering.known_messages import KnownMessages
 from bound_middleware.metering.message_tokens import Overheads, count_request
 from bound_middleware.metering.vocabulary import Vocabulary, VocabularyWarning, load
 
@@ -187,7 +188,9 @@ class TokenCounter:
             return StreamCounter(_EstimateCounter().add, None)
         return StreamCounter(TextCounter(vocabulary).add, None if self._family.exact else self._family)
 
-    def count_input(self, messages: Any, tools: Any = (), extra: Any = None) -> int:
+    def count_input(
+        self, messages: Any, tools: Any = (), extra: Any = None, known: KnownMessages | None = None
+    ) -> int:
         """Upper estimate of the input tokens of one request. Never raises.
 
         For a plain chat with an OpenAI model it is at most 2 tokens above what is billed; see
@@ -197,8 +200,10 @@ class TokenCounter:
             messages: LangChain messages, dicts, ``(role, content)`` pairs or strings; a sequence of them, or one.
             tools: Tool definitions as dicts, or tool objects.
             extra: Anything else that is sent and can be written as JSON, such as a response format.
+            known: Messages that were counted before; others are noted there.
         """
-        return count_request(self.count, self._family.overheads, messages, tools, extra)
+        look_up = None if known is None else lambda message, count: known.tokens(message, self, count)
+        return count_request(self.count, self._family.overheads, messages, tools, extra, look_up)
 
 
 class StreamCounter:

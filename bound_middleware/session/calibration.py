@@ -14,6 +14,8 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from ..metering.known_messages import KnownMessages
+
 CONVERSATIONS_KEPT = 1_024
 #: One growth may be an accident (a message without text); two say how the provider counts.
 GROWTHS_NEEDED = 2
@@ -42,9 +44,10 @@ class InputEstimate:
 
 
 class Calibration:
-    """Corrections by model and conversation. Thread-safe; one for each session tree."""
+    """Corrections by model and conversation, and the messages ``known``. Thread-safe; one for each session tree."""
 
     def __init__(self) -> None:
+        self.known = KnownMessages()
         self._lock = threading.Lock()
         self._seen: OrderedDict[tuple[str, int], _Seen] = OrderedDict()
         self._extra: dict[str, int] = {}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .provider_records import RequestRecord
     from .provider_reply import Reply
     from .provider_server import ProviderServer
+    from .red_team import RedTeam, RedTeamReport
     from .scripted_model import ScriptedChatModel
     from .scripted_reply import ScriptedReply
     from .words import token_text
@@ -21,6 +22,8 @@ _HOME = {
     "FakeClock": "clock",
     "LedgerConformance": "ledger_conformance",
     "ProviderServer": "provider_server",
+    "RedTeam": "red_team",
+    "RedTeamReport": "red_team",
     "Reply": "provider_reply",
     "RequestRecord": "provider_records",
     "ScriptedChatModel": "scripted_model",
@@ -32,6 +35,8 @@ __all__ = [
     "FakeClock",
     "LedgerConformance",
     "ProviderServer",
+    "RedTeam",
+    "RedTeamReport",
     "Reply",
     "RequestRecord",
     "ScriptedChatModel",
