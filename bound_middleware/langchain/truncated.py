@@ -47,7 +47,7 @@ def whole(session: BoundSession, request: Any, ask: Callable[[Any], Call]) -> Fl
         if message.tool_calls or not (again or cut):
             # Whole calls of the same message run beside those that cannot be read.
             return _behind(response, before, answers if message.tool_calls else [])
-        if cut:
+        if cut and providers.stop_reason(message).kind != "truncated":  # else the call itself has noted it
             session.record("truncated", detail={"calls": [call["id"] for call in calls], "name": "model"})
         if cut and not (again and watch.widened()):
             raise Cut([*before, *inner.result, *answers])

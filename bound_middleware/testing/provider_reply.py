@@ -17,6 +17,7 @@ _OPTIONAL_COUNTS = (
     "reported_output_tokens",
     "cut_arguments_at",
     "drop_after_tokens",
+    "stall_after_tokens",
     "retry_after_ms",
 )
 _COUNTS = ("reasoning_tokens", "cached_tokens", "token_delay_ms", "first_byte_delay_ms")
@@ -51,6 +52,8 @@ class Reply:
         token_delay_ms: time to generate one token, in whole milliseconds.
         first_byte_delay_ms: time before the first byte, in whole milliseconds.
         drop_after_tokens: close the connection, the answer unfinished, once that many tokens were generated.
+        stall_after_tokens: once that many tokens were generated, wait up to 10 s for the client to hang up before
+            the next one. What is generated then does not depend on how fast the machine is.
         status: an HTTP status; 400 and above answers with an error instead of a message.
         retry_after_ms: sent with an error as `retry-after-ms` (and `retry-after` when >= 1000). The SDKs ignore 0.
         error_usage: the error body carries usage: the input and the generated `tokens` were billed.
@@ -76,6 +79,7 @@ class Reply:
     token_delay_ms: int = 0
     first_byte_delay_ms: int = 0
     drop_after_tokens: int | None = None
+    stall_after_tokens: int | None = None
     status: int = 200
     retry_after_ms: int | None = None
     error_usage: bool = False

@@ -19,6 +19,8 @@ from .provider_reply import Reply, ReplyLike
 if TYPE_CHECKING:
     from .provider_process import ProviderProcess
 
+_STALL_MS = 10_000
+
 Responder = Callable[[RequestRecord], ReplyLike]
 
 _WIRES: tuple[ModuleType, ...] = (wire_openai_chat, wire_openai_responses, wire_anthropic)
@@ -348,9 +350,13 @@ class ProviderServer(RecordTotals):
         else:
             frames = [(plan.output_tokens, b"")]
         last = len(frames) - 1
+        stalls_at = reply.stall_after_tokens
         for index, (tokens, data) in enumerate(frames):
             if _drops(reply, record):
                 return
+            if stalls_at is not None and record.output_tokens >= stalls_at:
+                stalls_at = None
+                connection.check(_STALL_MS)
             connection.check(reply.token_delay_ms * tokens)
             record.output_tokens += tokens
             if data:

@@ -151,7 +151,8 @@ class RedTeam:
         with World(workspace) as world:
             world.inside = attack.inside or world.inside
             model = ScriptedChatModel([*attack.turns, *["I am done."] * 3], strict=False)
-            session = BoundSession(self.spec, prices=PRICES, clock=world.clock)
+            events: list[TraceEvent] = []  # of sub-agents, too
+            session = BoundSession(self.spec, prices=PRICES, clock=world.clock, sinks=[events.append])
             had = session.remaining()
             ended = played(self.build, model, world, session, attack, way)
             world.provider.wait_idle()
@@ -161,7 +162,7 @@ class RedTeam:
             seen = [message for call in model.calls for message in call]
             achieved = attack.achieved(world, seen)
             achieved |= (attack.axis == "cost" and over) or (attack.axis == "iterations" and rounds)
-            stopped = tuple(sorted({axis for event in session.events for axis in _axes(event)}))
+            stopped = tuple(sorted({axis for event in events for axis in _axes(event)}))
             return Attempt(
                 attack=attack.name,
                 axis=attack.axis,

@@ -211,3 +211,15 @@ def test_an_unknown_field_is_an_error_at_once(server):
         server.override(tokns=3)
     with pytest.raises(TypeError):
         server.script([17])
+
+
+def test_a_server_that_stalls_generates_no_more_until_it_is_left(server):
+    server.default(Reply(tokens=400, stall_after_tokens=20))
+    model = ChatOpenAI(model="gpt-4o", base_url=server.openai_url, api_key="none")
+    stream = model.stream("hi")
+    for _ in range(20):
+        next(stream)
+    stream.close()
+    server.wait_idle()
+    (record,) = server.requests
+    assert (record.output_tokens, record.hung_up, record.hung_up_after_tokens) == (20, True, 20)
