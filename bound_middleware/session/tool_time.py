@@ -27,6 +27,7 @@ from .alarm import Alarm
 from .clock import Clock
 from .late import How, Late
 from .tool_threads import BUSY, run_in_thread
+from .workers import deliver
 
 if TYPE_CHECKING:
     from .session import BoundSession
@@ -311,28 +312,16 @@ async def in_own_thread(call: Callable[[], T], name: str = "") -> T:
             # A future cannot carry it: it would end the coroutine that awaits it.
             error = RuntimeError(f"the tool raised {stop!r}")
             error.__cause__ = stop
-            _deliver(loop, future, future.set_exception, error)
+            deliver(loop, future, future.set_exception, error)
         except BaseException as error:  # noqa: BLE001 - carried to the waiting task
-            _deliver(loop, future, future.set_exception, error)
+            deliver(loop, future, future.set_exception, error)
         else:
-            _deliver(loop, future, future.set_result, result)
+            deliver(loop, future, future.set_result, result)
 
     if run is not None:
         run.thread = f"{BUSY}{name}"
     run_in_thread(work, name)
     return await future
-
-
-def _deliver(loop: Any, future: Any, setter: Callable[[Any], None], value: Any) -> None:
-    def deliver() -> None:
-        if not future.done():
-            setter(value)
-
-    try:
-        loop.call_soon_threadsafe(deliver)
-    except RuntimeError:
-        # The loop was closed meanwhile: nobody waits for a result that is too late.
-        return
 
 
 async def _cancelled(task: Any, clock: Clock, grace_ms: int) -> None:

@@ -33,9 +33,9 @@ async def in_worker(run: Callable[[], T]) -> T:
         try:
             result = run()
         except BaseException as error:  # noqa: BLE001 - carried to the waiting task
-            _deliver(loop, future, future.set_exception, error)
+            deliver(loop, future, future.set_exception, error)
         else:
-            _deliver(loop, future, future.set_result, result)
+            deliver(loop, future, future.set_result, result)
 
     _submit(job)
     try:
@@ -75,13 +75,15 @@ def later(run: Callable[[], object]) -> None:
     _submit(run)
 
 
-def _deliver(loop: Any, future: Any, setter: Callable[[Any], None], value: Any) -> None:
-    def deliver() -> None:
+def deliver(loop: Any, future: Any, setter: Callable[[Any], None], value: Any) -> None:
+    """Set the future of a loop in another thread, where somebody still waits for it."""
+
+    def unless_done() -> None:
         if not future.done():
             setter(value)
 
     try:
-        loop.call_soon_threadsafe(deliver)
+        loop.call_soon_threadsafe(unless_done)
     except RuntimeError:
         # The loop was closed while the work ran; what the work wrote is kept, nobody waits for its result.
         return

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from http.client import HTTPConnection
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from .child_process import end, first_line
 from .local_model_setup import Installed, LocalModelError, installed
+from .local_server import LocalServer
 
 NAME: Final = "smollm2-135m-instruct"
 #: USD per million tokens: a local model costs nothing, so it is given prices for which money can be bounded.
@@ -101,7 +101,7 @@ class LocalCounters:
         return self.input_tokens * nanousd_per_token[0] + self.output_tokens * nanousd_per_token[1]
 
 
-class LocalModel:
+class LocalModel(LocalServer):
     """The server, in a process of its own that ends with this one. A context manager, or `start()` and `stop()`.
 
     Args:
@@ -117,7 +117,6 @@ class LocalModel:
         self._threads = threads
         self._child: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self._port: int | None = None
 
     def start(self) -> Self:
         """Starts the server on a free port; 1 s.
@@ -143,30 +142,6 @@ class LocalModel:
     def stop(self) -> None:
         """Ends the server, by force after 5 s. Idempotent."""
         self._stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def url(self) -> str:
-        """`http://127.0.0.1:PORT`.
-
-        Raises:
-            RuntimeError: it was never started.
-        """
-        if self._port is None:
-            raise RuntimeError("the local model was not started")
-        return f"http://127.0.0.1:{self._port}"
-
-    @property
-    def openai_url(self) -> str:
-        """The base URL for OpenAI clients."""
-        return f"{self.url}/v1"
 
     def calls(self, after: int = 0) -> tuple[LocalCall, ...]:
         """All requests after the first `after`, oldest first, as soon as none is being worked on.

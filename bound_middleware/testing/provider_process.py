@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from http.client import HTTPConnection
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from .child_process import end, first_line
+from .local_server import LocalServer
 from .provider_http import Connection, HttpRequest, answer
 from .provider_records import RecordTotals, RequestRecord
 from .provider_reply import Reply, ReplyLike
@@ -23,7 +23,7 @@ CONTROL = "/__bound__/"
 _REPLY_MARGIN_S = 5.0
 
 
-class ProviderProcess(RecordTotals):
+class ProviderProcess(LocalServer, RecordTotals):
     """Made by `ProviderServer.in_subprocess`; ends with the parent at the latest.
 
     Replies are plain data: `Reply`s, texts or mappings. Records are fetched from `GET /__bound__/records`.
@@ -44,7 +44,6 @@ class ProviderProcess(RecordTotals):
             "strict": strict,
         }
         self._child: subprocess.Popen[bytes] | None = None
-        self._port: int | None = None
 
     def start(self, port: int = 0) -> Self:
         """Starts the child, which listens on 127.0.0.1; `port` 0 takes a free one.
@@ -83,35 +82,6 @@ class ProviderProcess(RecordTotals):
         child, self._child = self._child, None
         if child is not None:
             end(child)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def port(self) -> int:
-        """The port it listens on.
-
-        Raises:
-            RuntimeError: it was never started.
-        """
-        if self._port is None:
-            raise RuntimeError("the server was not started")
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """`http://127.0.0.1:PORT`, the base URL for Anthropic clients."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def openai_url(self) -> str:
-        """`http://127.0.0.1:PORT/v1`, the base URL for OpenAI clients."""
-        return f"{self.url}/v1"
 
     @property
     def pid(self) -> int:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 from . import wire_anthropic, wire_openai_chat, wire_openai_responses
+from .local_server import LocalServer
 from .provider_http import STREAM_END, Connection, HttpRequest, HungUpError, answer, frame, stream_head
 from .provider_listener import Listener
 from .provider_plan import Ask, make_plan
@@ -26,7 +27,7 @@ Responder = Callable[[RequestRecord], ReplyLike]
 _WIRES: tuple[ModuleType, ...] = (wire_openai_chat, wire_openai_responses, wire_anthropic)
 
 
-class ProviderServer(RecordTotals):
+class ProviderServer(LocalServer, RecordTotals):
     """Speaks OpenAI chat completions, OpenAI responses and Anthropic messages on a local port.
 
     The real clients work over real sockets: `ChatOpenAI(base_url=server.openai_url)`,
@@ -66,7 +67,6 @@ class ProviderServer(RecordTotals):
         self._in_flight = 0
         self._changed = threading.Condition()
         self._listener: Listener | None = None
-        self._port: int | None = None
 
     @classmethod
     def in_process(
@@ -115,35 +115,6 @@ class ProviderServer(RecordTotals):
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def port(self) -> int:
-        """The port it listens on.
-
-        Raises:
-            RuntimeError: it was never started.
-        """
-        if self._port is None:
-            raise RuntimeError("the server was not started")
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """`http://127.0.0.1:PORT`, the base URL for Anthropic clients."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def openai_url(self) -> str:
-        """`http://127.0.0.1:PORT/v1`, the base URL for OpenAI clients."""
-        return f"{self.url}/v1"
 
     def script(self, replies: Iterable[ReplyLike]) -> None:
         """Appends replies that are used once each, in order, before the function and the default."""
