@@ -7,6 +7,7 @@ stderr. Exit codes: 0 fine, 1 the tool failed, 2 usage or specification error, 3
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE, NO = 0, 1, 2, 3
 INTERRUPTED = 130
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 #: name -> (module under this package, help in one line)
 COMMANDS = {
@@ -34,23 +36,60 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    name = arguments[0] if arguments else ""
+    if sys.stderr is None:
+        # Closed by the caller. Talk would go to stdout instead, into the data.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        if name in COMMANDS:
-            code = _guarded(name, arguments[1:])
-        elif name in ("-h", "--help", "--version"):
-            print(f"bound-middleware {_version()}" if name == "--version" else _help())
-            code = OK
-        else:
-            print(_unknown(name) if name else _help(), file=sys.stderr)
-            code = USAGE
-        sys.stdout.flush()
+        return _written(list(sys.argv[1:] if argv is None else argv))
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            _drop(sys.stderr)
+
+
+def _written(arguments: list[str]) -> int:
+    """The exit code of a command whose answer was written, too; ``FAILED`` where it was not."""
+    name = arguments[0] if arguments else ""
+    why = None
+    try:
+        code = _chosen(name, arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        elif code == OK and name != "run":
+            why, code = "it is closed", FAILED
     except BrokenPipeError:
         # Nobody reads any more. Not a success: what was cut off may have been the answer.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
         return FAILED
+    except OSError as error:
+        # What was opened by name has said so itself.
+        if error.filename is not None or error.errno not in _WRITE_ERRORS:
+            raise
+        _drop(sys.stdout)
+        why, code = error.strerror, FAILED
+    if why is not None:
+        try:  # noqa: SIM105 - help is to import nothing
+            print(f"error: the output cannot be written: {why}", file=sys.stderr)
+        except OSError:
+            pass
     return code
+
+
+def _chosen(name: str, arguments: list[str]) -> int:
+    if name in COMMANDS:
+        return _guarded(name, arguments[1:])
+    if name in ("-h", "--help", "--version"):
+        print(f"bound-middleware {_version()}" if name == "--version" else _help())
+        return OK
+    print(_unknown(name) if name else _help(), file=sys.stderr)
+    return USAGE
+
+
+def _drop(stream: Any) -> None:
+    """Sends what is left in a buffer nowhere: it would fail again when the interpreter ends."""
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _guarded(name: str, arguments: list[str]) -> int:

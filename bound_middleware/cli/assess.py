@@ -11,11 +11,12 @@ import json
 import sys
 
 from . import NO, OK
-from .decisions import built, read_data
+from .decisions import add_once, built, read_data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags."""
+    add_once(parser)
     parser.add_argument("plan", metavar="PATH", help="a plan or a step; - for stdin")
     parser.add_argument("--exit-code", action="store_true", help="exit with 3 where there is a warning")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"warning: {warning}")
         for step in report.never_accepts:
             print(f"note: step {step!r} has no required check, so its acceptance is always 0")
+        if sys.stdout is not None:
+            sys.stdout.flush()
         for line in BLIND_SPOTS[:2]:
             print(line, file=sys.stderr)
     return NO if args.exit_code and (report.warnings or report.never_accepts) else OK

@@ -24,25 +24,67 @@ FILE_CHARS_MAX = 16 * 1024 * 1024
 _NUMBER = re.compile(r"^-(?:\d|\.\d|inf|nan)", re.IGNORECASE)
 
 
+def add_once(parser: argparse.ArgumentParser) -> None:
+    """Makes every flag that is added from here on one that may be given once: the last of two is no answer.
+
+    ``--x`` and ``--no-x`` are one flag, and so are an abbreviation and the whole.
+    """
+    for name, kind in ((None, argparse._StoreAction), ("store_true", argparse._StoreTrueAction)):
+        parser.register("action", name, _once(kind))
+    parser.register("action", "boolean", _once(argparse.BooleanOptionalAction))
+
+
+def _once(kind: type[argparse.Action]) -> type[argparse.Action]:
+    class Once(kind):  # type: ignore[valid-type, misc]
+        given = False
+
+        def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+            from ..core.errors import SpecError
+
+            if self.given:
+                raise SpecError("is given twice", key=self.option_strings[0], value=values, allowed="once")
+            self.given = bool(self.option_strings)
+            super().__call__(parser, namespace, values, option_string)
+
+    return Once
+
+
+def number(text: str) -> float:
+    """A number as JSON writes it, or one that is refused later. Raises ValueError."""
+    return float(_plain(text))
+
+
+def count(text: str) -> int:
+    """A whole number. Raises ValueError."""
+    return int(_plain(text))
+
+
+def _plain(text: str) -> str:
+    # Python also reads 1_0 and the digits of other scripts: nobody writes them on purpose.
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return text
+
+
 def add_criteria(parser: argparse.ArgumentParser, *, threshold: float | None = None) -> None:
     """Adds the flags of the criteria, ``--exit-code`` and ``--json``. The threshold may have a default."""
     # Without this a value such as -1e-5 would be taken for a flag.
     parser._negative_number_matcher = _NUMBER
     for name, letter in (("acceptance", "W_A"), ("influence", "W_I"), ("risk", "W_R"), ("cost", "W_C")):
-        parser.add_argument(f"--{name}-weight", type=float, metavar="W", help=f"{letter}, >= 0 (default 1)")
-    parser.add_argument("--weight", type=float, metavar="W", help="the older name of --acceptance-weight")
+        parser.add_argument(f"--{name}-weight", type=number, metavar="W", help=f"{letter}, >= 0 (default 1)")
+    parser.add_argument("--weight", type=number, metavar="W", help="the older name of --acceptance-weight")
     parser.add_argument(
         "--threshold",
-        type=float,
+        type=number,
         required=threshold is None,
         default=threshold,
         metavar="T",
         help="ACCEPT from this score on, >= 0" + ("" if threshold is None else f" (default {threshold:g})"),
     )
-    parser.add_argument("--retry-margin", type=float, metavar="M", help="RETRY down to T - M, >= 0 (default 0.1)")
+    parser.add_argument("--retry-margin", type=number, metavar="M", help="RETRY down to T - M, >= 0 (default 0.1)")
     parser.add_argument(
         "--rollback-risk-threshold",
-        type=float,
+        type=number,
         metavar="R",
         help="ROLLBACK from this risk on, 0 to 1 (default 0.8)",
     )
@@ -78,8 +120,7 @@ def check_action(args: argparse.Namespace) -> None:
 
 def print_decision(payload: Mapping[str, Any], steering: str, args: argparse.Namespace) -> int:
     """Prints the result to stdout and the text about it to stderr, and returns the exit code."""
-    print(json.dumps(payload, indent=2, allow_nan=False))
-    sys.stdout.flush()
+    print(json.dumps(payload, indent=2, allow_nan=False), flush=True)
     print(steering, file=sys.stderr)
     return NO if args.exit_code and payload["decision"] != "ACCEPT" else OK
 
@@ -153,13 +194,29 @@ def _json(text: str, file: str, what: str) -> dict[str, Any]:
 
 
 def built(model: type[M], data: Mapping[str, Any], file: str) -> M:
-    """A model of what was read. Raises SpecError that names the first key that is wrong, and how many more are."""
+    """A model of what was read. Raises SpecError that names the first key that is wrong, and how many more are.
+
+    Types are those of JSON, and strict: "no" and 1 are no truth, "3" and 1.0 are no count.
+    """
     from pydantic import ValidationError
 
+    from ..core.errors import SpecError
+
     try:
-        return model.model_validate(data)
-    except ValidationError as error:
+        return model.model_validate_json(json.dumps(dict(data), default=_number), strict=True)
+    except (TypeError, ValueError) as error:
+        if not isinstance(error, ValidationError):
+            raise SpecError(f"cannot be written as JSON: {error}", file=file) from None
         raise _fault(error, model, file) from None
+
+
+def _number(value: object) -> float:
+    """A number of YAML, which is read exactly; of JSON it is a double."""
+    from decimal import Decimal
+
+    if not isinstance(value, Decimal):
+        raise TypeError(f"there is a {type(value).__name__}")
+    return float(value)
 
 
 def _fault(error: ValidationError, model: type[BaseModel], file: str) -> Exception:

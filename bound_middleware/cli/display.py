@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -134,14 +134,11 @@ def headline(session: BoundSession, outcome: RunOutcome, note: str | None = None
 
 
 def would_have_refused(session: BoundSession) -> str | None:
-    """What a session in shadow mode let pass, by reason; ``None`` when there was nothing."""
-    reasons: dict[str, int] = {}
-    for event in session.events:
-        breaches: Iterable[Any] = event.verdict.get("breaches", ()) if event.verdict else ()
-        for breach in breaches:
-            reason = breach["stop_reason"]
-            reasons[reason] = reasons.get(reason, 0) + 1
-    return ", ".join(f"{reason} {n} times" for reason, n in sorted(reasons.items())) or None
+    """What a session in shadow mode let pass, and what refusing it would have saved; ``None``: nothing."""
+    from ..session.shadow import shadow_report
+
+    report = shadow_report(session.events)
+    return str(report) if report.refused else None
 
 
 def wants_colour(environment: Mapping[str, str] | None = None) -> bool:

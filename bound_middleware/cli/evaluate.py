@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import argparse
 
-from .decisions import add_action, add_criteria, check_action, criteria_of, print_decision
+from .decisions import add_action, add_criteria, add_once, check_action, criteria_of, number, print_decision
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags."""
+    add_once(parser)
     add_action(parser)
-    parser.add_argument("--acceptance", type=float, required=True, metavar="A", help="0 to 1")
-    parser.add_argument("--influence", type=float, required=True, metavar="I", help="-1 to 1")
-    parser.add_argument("--risk", type=float, required=True, metavar="R", help="0 to 1")
-    parser.add_argument("--cost", type=float, required=True, metavar="C", help="0 to 1")
+    parser.add_argument("--acceptance", type=number, required=True, metavar="A", help="0 to 1")
+    parser.add_argument("--influence", type=number, required=True, metavar="I", help="-1 to 1")
+    parser.add_argument("--risk", type=number, required=True, metavar="R", help="0 to 1")
+    parser.add_argument("--cost", type=number, required=True, metavar="C", help="0 to 1")
     add_criteria(parser)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from .decisions import add_criteria, built, model_criteria, payload_of, print_decision, read_data
+from .decisions import add_criteria, add_once, built, model_criteria, number, payload_of, print_decision, read_data
 
 if TYPE_CHECKING:
     from ..decision.contracts import StepContract
@@ -21,10 +21,11 @@ THRESHOLD = 0.6
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags."""
+    add_once(parser)
     parser.add_argument("--contract", required=True, metavar="PATH", help="what the step must achieve; - for stdin")
     parser.add_argument("--evidence", required=True, metavar="PATH", help="what was observed; - for stdin")
     parser.add_argument("--step", metavar="ID", help="which step, where the contract is a plan")
-    parser.add_argument("--influence", type=float, metavar="I", help="from outside, -1 to 1 (default 0)")
+    parser.add_argument("--influence", type=number, metavar="I", help="from outside, -1 to 1 (default 0)")
     parser.add_argument(
         "--audience", choices=("person", "agent"), default="person", help="whom the text on stderr is for"
     )

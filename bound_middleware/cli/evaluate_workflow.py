@@ -9,7 +9,18 @@ from __future__ import annotations
 
 import argparse
 
-from .decisions import add_action, add_criteria, built, check_action, model_criteria, payload_of, print_decision
+from .decisions import (
+    add_action,
+    add_criteria,
+    add_once,
+    built,
+    check_action,
+    count,
+    model_criteria,
+    number,
+    payload_of,
+    print_decision,
+)
 
 _RATES = {
     "test-pass-rate": "share of the tests that pass",
@@ -39,18 +50,19 @@ _CAPS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags."""
+    add_once(parser)
     add_action(parser)
     for name, words in _RATES.items():
-        parser.add_argument(f"--{name}", type=float, metavar="0..1", help=words)
+        parser.add_argument(f"--{name}", type=number, metavar="0..1", help=words)
     for name, words in _SWITCHES.items():
-        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=words)
+        parser.add_argument(f"--{name}", action="boolean", help=words)
     for name, words in (_COUNTS | _CAPS).items():
-        parser.add_argument(f"--{name}", type=int, metavar="N", help=words)
-    parser.add_argument("--execution-time-seconds", type=float, metavar="S", help="time it took")
+        parser.add_argument(f"--{name}", type=count, metavar="N", help=words)
+    parser.add_argument("--execution-time-seconds", type=number, metavar="S", help="time it took")
     parser.add_argument(
-        "--max-expected-runtime-seconds", type=float, metavar="S", help="time that costs 1 (default 3600)"
+        "--max-expected-runtime-seconds", type=number, metavar="S", help="time that costs 1 (default 3600)"
     )
-    parser.add_argument("--influence", type=float, metavar="I", help="from outside, -1 to 1 (default 0)")
+    parser.add_argument("--influence", type=number, metavar="I", help="from outside, -1 to 1 (default 0)")
     add_criteria(parser)
 
 

@@ -30,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--tools", type=_names, metavar="A,B", help="the tools of the agent, to check the names"
         )
+        command.add_argument(
+            "--graph",
+            metavar="MODULE:OBJECT",
+            help="a graph or agent, FILE.py:OBJECT, or a name in langgraph.json: look at its tools and nodes",
+        )
     explain.add_argument("--entrance", help="how the agent is bounded, such as BoundMiddleware or callback")
     lint.add_argument("--today", type=_day, metavar="YYYY-MM-DD", help="the day review_by is compared with")
     diff.add_argument("before", metavar="BEFORE", help="a YAML or JSON file; - for stdin")
@@ -47,17 +52,49 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
+    from ..spec import coverage
     from ..spec.explain import explain, render
 
-    found = [(path, explain(_spec(path), args.entrance, args.tools)) for path in args.paths]
+    graph = _graph(args.graph)
+    specs = [(path, _spec(path)) for path in args.paths]
+    found = [(path, spec, explain(spec, args.entrance, args.tools, graph)) for path, spec in specs]
     if args.json:
-        _print([{"file": path, "rows": [_plain(row) for row in rows]} for path, rows in found])
+        _print(
+            [
+                {"file": path, "rows": [_plain(row) for row in rows]}
+                | ({} if graph is None else {"graph": _plain(graph), "tools": _tools(spec, graph)})
+                for path, spec, rows in found
+            ]
+        )
         return OK
-    for path, rows in found:
+    for path, spec, rows in found:
         if len(found) > 1:
             print(f"== {path}")
         print(render(rows), end="")
+        for line in () if graph is None else ("", *coverage.render(spec, graph)):
+            print(line)
     return OK
+
+
+def _graph(target: str | None) -> Any:
+    """What can be seen of a graph that is named on the command line."""
+    if target is None:
+        return None
+    from ..langgraph.inspection import inventory
+    from . import targets
+
+    found = targets.find(target)
+    if found is None:
+        from ..core.errors import SpecError
+
+        raise SpecError(f"{target!r} names no graph", key="--graph", allowed="MODULE:OBJECT, or FILE.py:OBJECT")
+    return inventory(targets.resolved(targets.load(found)))
+
+
+def _tools(spec: BoundSpec, graph: Any) -> list[dict[str, Any]]:
+    from ..spec.coverage import tool_cover
+
+    return [_plain(tool) for tool in tool_cover(spec, graph)]
 
 
 def _lint(args: argparse.Namespace) -> int:
@@ -66,7 +103,8 @@ def _lint(args: argparse.Namespace) -> int:
     from ..spec.lint import lint
 
     today = args.today or datetime.date.today()
-    found = [(path, lint(_spec(path), today=today, tools=args.tools)) for path in args.paths]
+    graph = _graph(args.graph)
+    found = [(path, lint(_spec(path), today=today, tools=args.tools, graph=graph)) for path in args.paths]
     if args.json:
         _print([{"file": path, "findings": [_plain(item) for item in items]} for path, items in found])
     else:
@@ -92,14 +130,16 @@ def _schema(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from ..spec.diff import diff
+    from ..spec.diff import diff, overall
 
     changes = diff(_spec(args.before), _spec(args.after))
     if args.json:
-        _print([_plain(change) for change in changes])
+        _print({"overall": overall(changes), "changes": [_plain(change) for change in changes]})
     else:
         for change in changes:
             print(f"{change.verdict}: {change.key}: {change.before} -> {change.after}")
+        if changes:
+            print(f"overall: {overall(changes)}")
     if not changes:
         print("no difference", file=sys.stderr)
     is_no = any(args.fail_on == "any" or change.verdict == args.fail_on for change in changes)

@@ -187,7 +187,7 @@ def answer(value: Any, given: Any, unused: Callable[[], bool]) -> Any:
     Raises:
         SpecError: it is none of these, or needs an input.
     """
-    made = _made(value)
+    made = resolved(value)
     if inspect.isawaitable(made) or hasattr(made, "__aenter__"):
         return asyncio.run(_aanswer(made, given))
     if hasattr(made, "__enter__") and not _invocable(made):
@@ -207,10 +207,10 @@ def answer(value: Any, given: Any, unused: Callable[[], bool]) -> Any:
 
 async def _aanswer(made: Any, given: Any) -> Any:
     if inspect.isawaitable(made):
-        made = _made(await made)
+        made = resolved(await made)
     if hasattr(made, "__aenter__"):
         async with made as opened:
-            return await _aanswer(_made(opened), given)
+            return await _aanswer(resolved(opened), given)
     runnable = _checked(made)
     return await runnable.ainvoke(_input(runnable, given))
 
@@ -219,7 +219,7 @@ def _invocable(value: Any) -> bool:
     return callable(getattr(value, "invoke", None)) or callable(getattr(value, "ainvoke", None))
 
 
-def _made(value: Any) -> Any:
+def resolved(value: Any) -> Any:
     """A runnable as it is, a builder compiled, a factory called; a factory with one parameter gets a config."""
     if _invocable(value) and not inspect.isclass(value):
         return value
@@ -239,7 +239,7 @@ def _made(value: Any) -> Any:
             allowed="a factory without arguments, or with a config alone",
         )
     made = value({"configurable": {}}) if needed else value()
-    return made if inspect.isawaitable(made) or made is value else _made(made)
+    return made if inspect.isawaitable(made) or made is value else resolved(made)
 
 
 def _checked(value: Any) -> Any:

@@ -42,6 +42,8 @@ EVENT_NAMES = frozenset(
         "tool_call",
         "tool_call_settled",
         "charge",
+        "answer",
+        "output_refused",
         "cache_hit",
         "overrun",
         "warning",
@@ -67,6 +69,9 @@ EVENT_NAMES = frozenset(
         "handoff_limit",
         "spawn_limit",
         "marker_issued",
+        "raise_requested",
+        "bound_raised",
+        "raise_refused",
         "report_accepted",
         "model_not_allowed",
         *_BREACH_EVENTS.values(),
@@ -176,7 +181,7 @@ def replay(events: Iterable[TraceEvent]) -> tuple[dict[str, Any], ...]:
     verdicts = []
     for index, event in enumerate(events):
         try:
-            if event.name == "session_opened":
+            if event.name in ("session_opened", "bound_raised"):
                 limits[event.session_id] = limits_from(event.detail["limits"])
             if not event.request:
                 continue

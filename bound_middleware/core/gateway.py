@@ -14,7 +14,9 @@ The rules, in the order in which they are named when several refuse at once:
    for here, and is asked for only when nothing else refuses it.
 6. A request that failed is tried again as often as its attempts allow, and never when it was refused for good.
    Failures in a row, and calls that bring nothing new, end the run.
-7. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
+7. An answer that breaks the rules of all its forms does not leave. Where a specification lets a person decide, it
+   is asked for, and leaves with an approval.
+8. Where open holds alone make a call not fit, or fit with less room than it would have once they settle, the
    verdict says so (``may_fit_later``): the caller waits, and asks again with ``waited`` set.
 
 Nothing here reads a clock or a store, so the same request and facts give the same verdict for ever.
@@ -279,10 +281,23 @@ def _charge(request: Request, facts: Facts, limits: Limits) -> Verdict:
     return _refuse(breaches) if breaches else Verdict(kind="allow", amounts=dict(request.amounts))
 
 
+def _answer(request: Request, facts: Facts, limits: Limits) -> Verdict:
+    if not facts.answer_refused:
+        return Verdict(kind="allow")
+    found = [Breach(stop_reason="output_refused", axis="outputs", because=facts.answer_refused)]
+    if limits.on_refused_output == "approval":
+        approval = facts.approval or ("" if facts.approver else "failed")
+        if approval not in _NOT_APPROVED:
+            return Verdict(kind="allow" if approval else "ask")
+        found.append(Breach(stop_reason=_NOT_APPROVED[approval], axis="outputs"))
+    return _refuse(found)
+
+
 _DECIDERS: dict[str, Callable[[Request, Facts, Limits], Verdict]] = {
     "model_call": _model_call,
     "tool_call": _tool_call,
     "charge": _charge,
+    "answer": _answer,
 }
 
 

@@ -27,7 +27,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 #: The fields whose rows end with a number.
-_TABLES = ("tool_prices_nanousd", "tool_calls_max", "exposure", "child_reserve", "warn_at_permille_by_axis")
+_TABLES = (
+    "tool_prices_nanousd",
+    "tool_calls_max",
+    "exposure",
+    "child_reserve",
+    "raise_max",
+    "warn_at_permille_by_axis",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,11 @@ class Limits:
     tool_calls_max: tuple[tuple[str, int], ...] = ()
     models: frozenset[str] | None = None
     outputs: frozenset[str] | None = None
+    """The names of the forms that an answer may have."""
+    output_rules: tuple[tuple[str, str, ArgumentLimit], ...] = ()
+    """(form, rule, value): ``length_max``, ``pattern`` (of the whole answer), ``required`` and ``forbidden``
+    (patterns), ``hosts`` of its links, and as JSON ``hosts_once_read`` ({hosts, tools}) and ``json_schema``."""
+    on_refused_output: Literal["refuse", "retry", "approval"] = "refuse"
     concurrent_tools_max: int | None = None
     exposure: tuple[tuple[str, str, int], ...] = ()
     """(tool, argument, largest sum over the run in thousand-millionths of its unit)."""
@@ -121,6 +133,9 @@ class Limits:
     admission_wait_ms: int = 30_000
     warn_at_permille: int | None = None
     warn_at_permille_by_axis: tuple[tuple[str, int], ...] = ()
+    warn_model: bool = False
+    raise_max: tuple[tuple[str, int], ...] = ()
+    """(meter, the most that a person may raise its bound to); ``wall_clock_ms`` for the time of the run."""
     ceilings: tuple[tuple[str, int], ...] = field(init=False, default=())
     """The limits that a ledger enforces over the whole session, as (meter, ceiling)."""
 
@@ -176,6 +191,13 @@ class Limits:
                 key="on_unknown_price",
                 value=self.on_unknown_price,
                 allowed="refuse, or a FlatRate",
+            )
+        if self.on_refused_output not in ("refuse", "retry", "approval"):
+            raise SpecError(
+                f"{self.on_refused_output!r} is no answer to an output that is refused",
+                key="on_refused_output",
+                value=self.on_refused_output,
+                allowed="refuse, retry, approval",
             )
         if self.unknown_tools not in ("approval", "refuse", "reversible"):
             raise SpecError(

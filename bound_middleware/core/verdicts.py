@@ -9,7 +9,7 @@ from typing import Any, Literal
 from .ledger import Chain
 from .usage import HANDOFFS, INPUT_TOKENS, ITERATIONS, NANOUSD, OUTPUT_TOKENS, SPAWNS, TOKENS, Amounts
 
-Kind = Literal["model_call", "tool_call", "charge"]
+Kind = Literal["model_call", "tool_call", "charge", "answer"]
 #: What is known of the approval of one effect; empty: nobody was asked yet.
 Approval = Literal["", "granted", "rejected", "expired", "failed"]
 
@@ -44,6 +44,7 @@ STOP_REASONS = (
     "spawn_limit",
     "model_not_allowed",
     "input_per_call",
+    "output_refused",
 )
 _RANK = {reason: i for i, reason in enumerate(STOP_REASONS)}
 _REASON_OF_METER = {
@@ -107,6 +108,9 @@ class Facts:
     after the other, the last ``same_results`` of this tool with any arguments did, and ``in_cycle`` says that
     the last calls repeat the ones before them. ``consecutive_failures`` are turns that ended with a failed tool.
 
+    Of an answer: ``answer_refused``, the rules that it breaks, in words, and ``approval`` and ``approver`` as of
+    a tool call.
+
     Of a model call: ``failed_attempts`` of the same request before this one, and whether its provider has
     ``failed_for_good``.
     """
@@ -129,6 +133,7 @@ class Facts:
     consecutive_failures: int = 0
     failed_attempts: int = 0
     failed_for_good: bool = False
+    answer_refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

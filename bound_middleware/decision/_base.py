@@ -53,6 +53,8 @@ def number(name: str) -> Any:
 Text = Annotated[str, AfterValidator(_not_blank)]
 """Kept as given. A zero-width space is content, a no-break space is not."""
 
+# Strict: "no" and 1 are no truth. A guess about what a program meant would be evidence that nobody gave.
+Flag = Annotated[bool, Field(strict=True)]
 Count = Annotated[int, Field(ge=0), AfterValidator(_countable)]
 Seconds = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, number("rate")]

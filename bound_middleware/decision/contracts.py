@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
 from pydantic import model_validator
 
-from ._base import Count, Forced, Frozen, Many, Seconds, Text, number, unique
+from ._base import Count, Flag, Forced, Frozen, Many, Seconds, Text, number, unique
 from .evidence import EvidenceClass
 
 
@@ -35,7 +35,7 @@ class _Check(Frozen):
 class AcceptanceCheck(_Check):
     """One observable outcome. With ``required=False`` it is advice and does not enter the score."""
 
-    required: bool = True
+    required: Flag = True
 
 
 class RiskCheck(_Check):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from pydantic import model_validator
 
-from ._base import Count, Frozen, Many, Seconds, Text
+from ._base import Count, Flag, Frozen, Many, Seconds, Text
 
 if TYPE_CHECKING:
     from .contracts import StepContract
@@ -34,7 +34,7 @@ class CheckEvidence(Frozen):
     """
 
     check_id: Text
-    passed: bool
+    passed: Flag
     source: str
     details: str | None = None
     provenance: EvidenceClass = "claimed"

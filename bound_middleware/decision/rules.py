@@ -249,7 +249,8 @@ def parse_criteria(values: Mapping[str, float | None]) -> Criteria:
         raise SpecError("is missing", key="threshold", allowed="a finite number >= 0")
     named = {name: given[f"{name}_weight"] for name in DIMENSIONS if f"{name}_weight" in given}
     if "weight" in given:
-        if Weights(**named) not in (Weights(), Weights(acceptance=given["weight"])):
+        alone = Weights(**named) in (Weights(), Weights(acceptance=given["weight"]))
+        if not alone or named.get("acceptance", given["weight"]) != given["weight"]:
             raise SpecError(
                 "is an older name of the acceptance weight and cannot be combined with weights",
                 key="weight",

@@ -169,13 +169,14 @@ class _Batch:
         request = _request([self._action(at, who) for at, who in todo.items()], self.allowed, self._problem)
         name = approvals.canonical([digests, self._problem])
         known = yield from approvals.shown(session, self.seat, number, name)
-        for one in self.sessions:
+        around = {above.session_id: above for one in self.sessions for above in one.lineage}.values()
+        for one in around:
             one.ending.pending(self.seat.thread_id, self.seat.task, True)
         if known is None:
             for at, who in todo.items():
                 self._record("approval_requested", at, who, {"arguments": dict(self.calls[at]["args"])})
         answer = yield Op(lambda: interrupt(request), False)
-        for one in self.sessions:
+        for one in around:
             one.ending.pending(self.seat.thread_id, self.seat.task, False)
         if known is None:
             known = yield from self._shown_before(session, request)

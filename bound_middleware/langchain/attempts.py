@@ -42,6 +42,7 @@ class Attempts:
         kwargs: what the caller passed on.
         call_id: the run's id where the framework gives one.
         retries: how often the client library would have tried again on its own.
+        unseen: it may try again all the same; a session that wants every usage refuses that.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class Attempts:
         kwargs: dict[str, Any],
         call_id: str | None,
         retries: int = 0,
+        *,
+        unseen: bool = False,
     ) -> None:
         self.sessions, self.plain, self.chat, self.stop, self.kwargs = sessions, plain, chat, stop, kwargs
         self.call_id = call_id or uuid.uuid4().hex
         self.cache = cached_answers.current()
-        self.number = 0
+        self.number, self.unseen = 0, unseen
         caps = (s.limits.attempts_per_call_max for s in sessions)
         self.most = max(1, min([1 + retries, *(c for c in caps if c is not None)]))
         self.model_name = providers.model_name_of(plain, kwargs) or type(plain).__name__
@@ -75,17 +78,26 @@ class Attempts:
             and call_settings.streams_faithfully(self.plain)
         )
 
+    @property
+    def attempt_id(self) -> str:
+        """The id of the attempt that runs; the first has the call's own."""
+        return self.call_id if self.number <= 1 else f"{self.call_id}#{self.number}"
+
     def _request(self) -> ModelRequest:
+        generations = providers.generations_of(self.plain, self.kwargs)
         extra = {k: v for k, v in self.kwargs.items() if k in ("response_format", "functions", "format")}
         return ModelRequest(
-            call_id=self.call_id if self.number == 1 else f"{self.call_id}#{self.number}",
+            call_id=self.attempt_id,
             model=self.model_name,
             provider=self.provider,
             counter=self.counter,
             conversation=texts.conversation_of(self.chat),
-            counted_input_tokens=self.counter.count_input(self.chat, self.kwargs.get("tools") or (), extra or None),
+            counted_input_tokens=self.counter.count_input(
+                self.chat, self.kwargs.get("tools") or (), extra or None, self.sessions[-1].calibration.known
+            ),
             output_max_tokens=providers.output_cap_of(self.plain, self.kwargs),
-            generations=providers.generations_of(self.plain, self.kwargs),
+            generations=generations,
+            shown=providers.shown_of(self.provider, generations),
             may_write_cache=call_settings.may_write_cache(self.chat, self.kwargs),
             may_have_audio=call_settings.may_have_audio(self.plain, self.chat, self.kwargs),
             service_tier=providers.requested_service_tier(self.plain, self.kwargs),
@@ -95,6 +107,8 @@ class Attempts:
         )
 
     def _admitted(self) -> Flow[ModelCall]:
+        if self.unseen and any(s.limits.strict_usage for s in self.sessions):
+            raise (yield from self._unmetered("its client may repeat requests that nobody sees; set max_retries=0"))
         self.number += 1
         call = ModelCall(self.sessions, self._request())
         try:
@@ -245,12 +259,16 @@ class Attempts:
             self.cache.shut = True
         strict = any(s.limits.strict_usage for s in self.sessions)
         if strict and how == "done" and billing.estimated:
-            for session in self.sessions:
-                session.ending.stop("usage_missing", {"name": self.model_name})
-                session.record("usage_missing", call_id=call.request.call_id)
-            error = BoundExceeded("usage_missing", note=f"{self.model_name!r} reported no usage", partial=result)
-            raise (yield from self.told(error))
+            raise (yield from self._unmetered("it reported no usage", partial=result))
         return billing
+
+    def _unmetered(self, why: str, partial: Any = None) -> Flow[BoundExceeded]:
+        """The stop of a session that wants to know every usage, and cannot."""
+        for session in self.sessions:
+            session.ending.stop("usage_missing", {"name": self.model_name})
+            session.record("usage_missing", call_id=self.attempt_id)
+        error = BoundExceeded("usage_missing", note=f"{self.model_name!r}: {why}", partial=partial)
+        return (yield from self.told(error))
 
     def _failed(
         self, call: ModelCall, error: BaseException, meter: providers.UsageMeter | None = None

@@ -13,6 +13,8 @@ from typing import Any
 from langchain_core.caches import RETURN_VAL_TYPE, BaseCache
 from langchain_core.globals import get_llm_cache
 
+from ..session.session import BoundSession
+
 
 class Door(BaseCache):
     """A cache in front of the one in force, for one call."""
@@ -47,6 +49,17 @@ _door: ContextVar[Door | None] = ContextVar("bound_cache_door", default=None)
 def current() -> Door | None:
     """The door through which the answer of the call that runs goes to a cache."""
     return _door.get()
+
+
+def from_cache(message: Any) -> bool:
+    """Whether LangChain's cache answered. It marks such usage with a cost of 0."""
+    return (getattr(message, "usage_metadata", None) or {}).get("total_cost") == 0
+
+
+def record_hit(sessions: tuple[BoundSession, ...], run_id: Any) -> None:
+    """Write an answer of the cache to the traces."""
+    for session in sessions:
+        session.record("cache_hit", call_id=str(run_id))
 
 
 class CachesWholeAnswers:

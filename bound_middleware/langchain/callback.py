@@ -7,7 +7,6 @@ crosses the bound, and by reasoning that the provider does not show.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -24,11 +23,22 @@ from ..session.flow import Flow, Op, drive
 from ..session.model_call import ModelCall, ModelRequest
 from ..session.session import BoundSession
 from ..session.workers import beside
-from . import client_retries, open_calls, places, stream_usage, tool_runs
+from . import (
+    cached_answers,
+    client_retries,
+    event_bridge,
+    handler_log,
+    open_calls,
+    places,
+    several_answers,
+    stream_usage,
+    tool_runs,
+)
 from .abandoned import close_streams, close_unstarted
 from .approval import approval_inside
 from .attempts import attempt_of
 from .colours import BothColours
+from .errors import answerable
 from .messages import conversation_of, disarm, output_text, poison_in_place, tells
 from .model import SEAM_KEY
 from .open_calls import OpenCall
@@ -88,7 +98,8 @@ class BoundCallback(BaseCallbackHandler):
         if not sessions:
             return
         provider = (metadata or {}).get("ls_provider")
-        counter, conversation = counter_for(name, provider), messages[0] if messages else []
+        counter, generations = counter_for(name, provider), providers.generations_of(None, params)
+        conversation = messages[0] if messages else []
         call = ModelCall(
             sessions,
             ModelRequest(
@@ -97,9 +108,12 @@ class BoundCallback(BaseCallbackHandler):
                 provider=provider,
                 counter=counter,
                 conversation=conversation_of(conversation),
-                counted_input_tokens=counter.count_input(conversation, params.get("tools") or ()),
+                counted_input_tokens=counter.count_input(
+                    conversation, params.get("tools") or (), None, sessions[-1].calibration.known
+                ),
                 output_max_tokens=call_settings.output_cap_in(params, metadata),
-                generations=params.get("n") or 1,
+                generations=generations,
+                shown=providers.shown_of(provider, generations),
                 wire_cap=False,
                 may_write_cache=call_settings.may_write_cache(conversation, params),
                 may_have_audio=call_settings.may_have_audio(None, conversation, params),
@@ -117,6 +131,8 @@ class BoundCallback(BaseCallbackHandler):
         open_calls.add(run_id, opened, kwargs.get("batch_size") or 1)
         stream_usage.ask()
         client_retries.watch()
+        event_bridge.watch()
+        several_answers.watch()
 
     def _text_model_start(self, serialized: Any, prompts: list[str], **kwargs: Any) -> Flow[None]:
         """The same for a model that takes text."""
@@ -132,6 +148,7 @@ class BoundCallback(BaseCallbackHandler):
             return
         message = getattr(chunk, "message", None)
         text = token if isinstance(token, str) else ""
+        usage: Any = None
         if message is not None:
             opened.pieces.append(message)
             text = output_text(message)
@@ -139,10 +156,12 @@ class BoundCallback(BaseCallbackHandler):
             if message.tool_call_chunks:
                 opened.arguments.add(message)
             info = chunk.generation_info
-            if message.usage_metadata is not None or info or first_text or tells(message.response_metadata):
-                opened.meter.add(message, info)
-                self._disarm(opened, message, providers.stop_reason(message, info).kind)
-        self._took(opened, "chunk", text)
+            usage = message.usage_metadata
+            if usage is not None or info or first_text or tells(message.response_metadata):
+                told = chunk is not opened.bridged
+                self._disarm(opened, message, opened.report(message, info) if told else "unknown")
+            opened.told = chunk
+        self._took(opened, "chunk", text, usage)
 
     def _disarm(self, opened: OpenCall, message: Any, ended: str) -> None:
         """Where the answer ends, make its tool calls invalid: all when it was truncated, else those cut in half."""
@@ -166,12 +185,16 @@ class BoundCallback(BaseCallbackHandler):
             # LangChain has added up what the chunks reported, running totals too; the chunks themselves count.
             opened.meter.add(usage)
 
-    def _took(self, opened: OpenCall, source: str, text: str) -> None:
+    def _took(self, opened: OpenCall, source: str, text: str, usage: Any = None) -> None:
         """Meter text from the first source that brings any; some models report a piece as chunk and as event."""
         if text and opened.source is None:
             opened.source = source
+        if opened.lost is not None:
+            opened.lost.look()
         call = opened.call
         reason = call.took(text if opened.source == source else "")
+        if usage is not None:
+            call.reported(ended=opened.ended)
         if reason is None:
             return
         if reason == call.cap_reason and call.may_extend:
@@ -208,7 +231,7 @@ class BoundCallback(BaseCallbackHandler):
         hit = fresh.result()
         if hit is not None and hit.cached_hit and not call.has_output:
             yield from call.settle("not_sent")
-            _record_hit(call.sessions, run_id)
+            cached_answers.record_hit(call.sessions, run_id)
             return
         opened.name_unseen_attempts()
         billing = yield from call.settle(
@@ -230,9 +253,9 @@ class BoundCallback(BaseCallbackHandler):
         What the ambient handler sees too is left to that one.
         """
         messages = [g.message for group in response.generations for g in group if hasattr(g, "message")]
-        if any(_from_cache(message) for message in messages):
+        if any(cached_answers.from_cache(message) for message in messages):
             ambient = () if self.session is None else scope.claim()
-            _record_hit(tuple(s for s in self._claim(None) if s not in ambient), run_id)
+            cached_answers.record_hit(tuple(s for s in self._claim(None) if s not in ambient), run_id)
 
     def _model_error(self, error: BaseException, *, run_id: Any, **kwargs: Any) -> Flow[None]:
         """Settle a call that failed, was left, or was cut by us."""
@@ -276,11 +299,8 @@ class BoundCallback(BaseCallbackHandler):
         todo = tuple(s for s in self._claim(metadata) if s not in judged.by)
         judged.id, judged.by = run_id, (*judged.by, *todo)
         try:
-            call = {
-                "id": kwargs.get("tool_call_id") or str(run_id),
-                "name": name,
-                "args": kwargs.get("inputs"),
-            }
+            call_id = kwargs.get("tool_call_id")
+            call = {"id": call_id or str(run_id), "name": name, "args": kwargs.get("inputs")}
             approved = {}
             for session in todo:
                 shown = {**call, "args": call["args"] or {}}
@@ -289,7 +309,8 @@ class BoundCallback(BaseCallbackHandler):
         except BoundExceeded as error:
             refusing = next(s for s in todo if s.session_id == error.session_id)
             error.outcome = yield from _outcome(refusing)
-            raise places.stopping(error) from None
+            ends_run = refusing.ending.run_stopped is not None
+            raise answerable(places.stopping(error), name, call_id, ends_run) from None
         self._run_start(serialized, input_str, run_id=run_id)
 
     on_tool_start: Any = BothColours(_tool_start)
@@ -353,6 +374,8 @@ class StreamingBoundCallback(BoundCallback):
     LangChain recognises the two methods and does not call them outside of its event streams.
     """
 
+    streams_underneath = True
+
     def tap_output_iter(self, run_id: Any, output: Any) -> Any:
         return output
 
@@ -367,23 +390,8 @@ def callback_for(session: BoundSession) -> BoundCallback:
     return kind(session)
 
 
-def _from_cache(message: Any) -> bool:
-    """Whether LangChain's cache answered. It marks such usage with a cost of 0."""
-    return (getattr(message, "usage_metadata", None) or {}).get("total_cost") == 0
-
-
-def _record_hit(sessions: tuple[BoundSession, ...], run_id: Any) -> None:
-    for session in sessions:
-        session.record("cache_hit", call_id=str(run_id))
-
-
 def _outcome(session: BoundSession) -> Flow[Any]:
     return (yield Op(lambda: session.outcome, session.ledger.blocking))
 
 
-def _not_our_stops(record: logging.LogRecord) -> bool:
-    """LangChain logs what a handler raises as an error of the handler; a bound that stops a call is none."""
-    return not any(stop in record.getMessage() for stop in ("BoundStop(", "RunStop("))
-
-
-logging.getLogger("langchain_core.callbacks.manager").addFilter(_not_our_stops)
+handler_log.quiet()

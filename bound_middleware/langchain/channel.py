@@ -6,25 +6,63 @@ from typing import Any
 
 #: Parts that have an entry for each node.
 _BY_NODE = ("decisions", "routes")
+#: Every report of a rollback in the run, each with an id.
+ROLLBACKS = "rollbacks"
 
 
 def merge(left: Any, right: Any) -> Any:
-    """Later outcomes replace earlier ones; decisions are kept by node, the newest last.
+    """Later outcomes replace earlier ones; decisions are kept by node, the newest last; every rollback is kept.
 
-    An update that carries decisions does not turn a stop into a completion, unless it decides anew on what stopped:
-    of two nodes that decide in one step, the one that stopped the run is heard.
+    An update that carries decisions does not turn a stop into something better, unless it decides anew on what
+    stopped: of two nodes that decide in one step, the one that stopped the run is heard.
     """
     if not left or not right:
-        return right or left
+        return settled(right or left)
     merged = {**left, **right}
     for part in _BY_NODE:
         if part in merged:
             merged[part] = _newest_last(left.get(part) or {}, right.get(part) or {})
+    if ROLLBACKS in merged:
+        every = [*(left.get(ROLLBACKS) or ()), *(right.get(ROLLBACKS) or ())]
+        merged[ROLLBACKS] = list({report["id"]: report for report in every}.values())
     decided = right.get("decisions")
-    if decided and _status(left) == "stopped" and _status(right) == "completed":
+    if decided and _status(left) == "stopped" and _status(right) in ("completed", "running"):
         stopped_at = (left["outcome"].get("detail") or {}).get("node")
         merged["outcome"] = right["outcome"] if stopped_at in decided else left["outcome"]
-    return merged
+    return settled(merged)
+
+
+def concluded(value: Any) -> Any:
+    """The value when nothing is left to run: what was running is completed, as far as that may be said."""
+    if _status(value) != "running":
+        return value
+    return settled({**value, "outcome": {**value["outcome"], "status": "completed"}})
+
+
+def settled(value: Any) -> Any:
+    """The value, without a completion that is none.
+
+    A run is not completed while a step that ran out of attempts was not accepted after all, wherever that led; nor
+    when a rollback could not undo everything. A part is never called success.
+    """
+    if _status(value) != "completed":
+        return value
+    out = {node: route for node, route in (value.get("routes") or {}).items() if route.get("way") == "exhausted"}
+    reports = value.get(ROLLBACKS) or ()
+    complete = all(report["complete"] for report in reports)
+    if not out and complete:
+        return value
+    if out:
+        node, route = next(reversed(out.items()))
+        reason, detail = route["exhausted"], {"node": node, "route": route["route"], "counts": route["counts"]}
+    else:
+        node = next(report["node"] for report in reversed(reports) if not report["complete"])
+        reason, detail = "rolled_back", {"node": node}
+    if reports:
+        detail["rollback_complete"] = complete
+    outcome = value["outcome"]
+    stopped = {"status": "stopped", "stop_reason": reason, "detail": {**(outcome.get("detail") or {}), **detail}}
+    return {**value, "outcome": {**outcome, **stopped}}
 
 
 def _newest_last(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -32,4 +70,4 @@ def _newest_last(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _status(value: Any) -> Any:
-    return (value.get("outcome") or {}).get("status")
+    return ((value or {}).get("outcome") or {}).get("status")

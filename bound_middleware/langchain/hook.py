@@ -12,7 +12,7 @@ from typing import Any
 from langchain_core.tracers.context import register_configure_hook
 
 from ..session import scope
-from . import places
+from . import places, subagents
 from .callback import BoundCallback, StreamingBoundCallback
 
 _plain = BoundCallback()
@@ -41,6 +41,7 @@ class _Ambient:
         return default if given is None else given
 
     def _now(self) -> Any:
+        places.note()
         owner = places.expected()
         if owner is None and not scope.anyone():
             return None
@@ -58,4 +59,5 @@ def register() -> None:
     with _lock:
         if not _registered:
             register_configure_hook(_ambient, inheritable=False)  # type: ignore[arg-type]
+            subagents.install()
             _registered = True

@@ -24,6 +24,7 @@ from ..session.arguments import session_of
 from ..session.session import BoundSession
 from .attempts import Attempts, collected
 from .cached_answers import CachesWholeAnswers
+from .telling import with_warnings
 from .unattributed import unclaimed
 
 Model = TypeVar("Model", bound=BaseChatModel)
@@ -170,7 +171,9 @@ def _attempts(
             session.ending.retries_unseen()
     plain, given = providers.with_stream_usage(_without_retries(model), kwargs)
     call_id = str(run_manager.run_id) if run_manager is not None else None
-    return Attempts(sessions, plain, messages, stop, dict(given), call_id, model._bound_retries)
+    messages = with_warnings(sessions, messages)
+    unseen = not model._bound_known
+    return Attempts(sessions, plain, messages, stop, dict(given), call_id, model._bound_retries, unseen=unseen)
 
 
 def _generate(

@@ -25,6 +25,7 @@ from ..session.flow import Flow, drive
 from ..session.model_call import Billing, How, ModelCall
 from ..session.session import BoundSession
 from ..session.workers import later
+from .lost_cancels import LostCancel
 from .messages import ToolArguments, disarm
 
 
@@ -33,7 +34,10 @@ class OpenCall:
     """One admitted call, the handler that meters it, and what the provider has reported so far.
 
     ``call`` is the attempt that runs, ``pieces`` what arrived of its answer. ``may_repeat``: the client may make
-    another attempt on its own; ``watched``: it does not do so unseen (see ``client_retries``).
+    another attempt on its own; ``watched``: it does not do so unseen (see ``client_retries``). ``lost``: watches
+    the task that LangChain makes for the stream underneath an ``ainvoke``. ``ended``: the provider has said
+    that the answer is over. ``told``, ``bridged``: the last chunk that the model told of, and the
+    last that the bridge of the v3 protocol took in.
     """
 
     handler: Any
@@ -44,6 +48,10 @@ class OpenCall:
     source: str | None = None
     may_repeat: bool = False
     watched: bool = False
+    lost: LostCancel | None = None
+    ended: bool = False
+    told: Any = None
+    bridged: Any = None
 
     def partial(self) -> Any:
         """The message that arrived so far, with no tool call that could run; ``None`` before anything did."""
@@ -52,6 +60,23 @@ class OpenCall:
         message = self.pieces[0] + self.pieces[1:]
         disarm(message)
         return message
+
+    def report(self, message: Any, info: Any) -> str:
+        """Take in what a chunk reports; how it says that the answer ended (``unknown``: it did not)."""
+        self.meter.add(message, info)
+        ended = providers.stop_reason(message, info).kind
+        self.ended = self.ended or ended != "unknown"
+        return ended
+
+    def bridge(self, chunk: Any) -> None:
+        """The same for a chunk on its way into LangChain's event stream, unless the model has told of it itself."""
+        message = getattr(chunk, "message", None)
+        if chunk is self.told or message is None or self.call.stopped_by is not None:
+            return
+        self.bridged = chunk
+        self.report(message, chunk.generation_info)
+        if message.usage_metadata is not None:
+            self.call.reported(ended=self.ended)
 
     def failed(self, error: BaseException) -> Flow[Billing]:
         """Settle an attempt that ended with an error: how far it came, and what the provider said of it."""
@@ -88,7 +113,7 @@ def add(run_id: Any, opened: OpenCall, batch_size: int) -> None:
         calls.append(opened)
     if len(calls) == 1:
         weakref.finalize(run_id, _gone, key).atexit = False
-        _watch_task(key)
+        opened.lost = LostCancel() if _watch_task(key) else None
     _batch.set((*_batch.get()[-batch_size:], key) if batch_size > 1 else ())
 
 
@@ -138,17 +163,18 @@ def abandon(run_id: Any) -> Flow[None]:
         yield from opened.call.settle("not_sent")
 
 
-def _watch_task(key: int) -> None:
-    """Notice when the task that awaits a run ends."""
+def _watch_task(key: int) -> bool:
+    """Notice when the task that awaits a run ends; whether there is one."""
     task = _awaiting_task()
     if task is None:
-        return
+        return False
     runs = _awaited.get(task)
     if runs is None:
         runs = _awaited[task] = set()
         task.add_done_callback(_task_ended)
     runs.intersection_update(_open)
     runs.add(key)
+    return True
 
 
 def _awaiting_task() -> Any:

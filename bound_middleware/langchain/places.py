@@ -8,38 +8,41 @@ every context below a node says which invocation it belongs to, where its graph 
 2. In an agent whose run has no place yet, the channel of its run's id leads to the middleware, which opens the run
    as its ``before_agent`` would, or goes on with the one that the state names.
 
-A context that was lost (a bare thread) is in none of them, nor is a call that was given a ``configurable`` of its
-own (an agent with its own thread, a chain that is configured): LangChain drops there what tells the run.
+Where something is given a ``configurable`` of its own (a chain that is configured), LangChain drops there what
+tells the run; so each context remembers the last config that told it. A context that was lost (a bare thread) is in
+none of them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables.config import var_child_runnable_config
+from langgraph.channels import BinaryOperatorAggregate
 from langgraph.errors import ParentCommand
 from langgraph.types import Command
 
 from ..core.errors import BoundExceeded
-from ..session import scope
+from ..session import closing, scope
 from ..session.flow import Call, Flow, Op
 from ..session.session import BoundSession
 from . import runs
 from .errors import BoundStop, bubbling
+from .last_word import EndingChannel
 from .runs import Run
-from .texts import stop_message
+from .texts import stop_message, stopped_text
 
 #: The private channel that keeps the id of a run.
 RUN_ID = "bound_run_id"
-#: Invocations whose places are kept; one that is used stays.
-INVOCATIONS_KEPT = 1_024
 #: How long a call waits while another one opens the run of both.
 OPENING_WAIT_S = 30
 _RUNTIME, _READ = "__pregel_runtime", "__pregel_read"
@@ -70,11 +73,21 @@ class Newest:
         return new
 
 
+class RunChannel(BinaryOperatorAggregate[Any]):
+    """The private channel of a run's id. Each invocation has one of its own, which ends with it: see ``put``.
+
+    Its type is one that cannot be made without a value, or it would begin with an empty id.
+    """
+
+    # Without __slots__: it can be referred to weakly.
+
+
 @dataclass(slots=True, kw_only=True)
 class _Placed:
     owner: Owner
     run: Run
     begun: bool
+    channel: weakref.ref[RunChannel] | None
 
 
 class RunStop(BoundStop, ParentCommand):
@@ -87,17 +100,48 @@ class RunStop(BoundStop, ParentCommand):
 #: A graph: its invocation, and its namespace there.
 _Graph = tuple[Any, str]
 _lock = threading.Lock()
-_invocations: OrderedDict[int, tuple[Any, dict[tuple[str, int], _Placed]]] = OrderedDict()
+_invocations: dict[int, tuple[Any, dict[tuple[str, int], _Placed]]] = {}
+#: Places whose graph is gone. Such a word comes from anywhere, so it takes no lock; who comes next cleans up.
+_over: deque[tuple[int, tuple[str, int], Any]] = deque()
 _handled: ContextVar[tuple[tuple[Owner, str], ...]] = ContextVar("bound_handled", default=())
 _opening: dict[tuple[int, str, int], Future[None]] = {}
+_noted: ContextVar[Mapping[str, Any] | None] = ContextVar("bound_noted", default=None)
 
 
 def put(owner: Owner, run: Run, *, begun: bool = True) -> None:
-    """The run goes on in the graph that runs here."""
-    graph = _graph(_configurable())
-    if graph is not None:
-        with _lock:
-            _places(graph[0])[graph[1], id(owner)] = _Placed(owner=owner, run=run, begun=begun)
+    """The run goes on in the graph that runs here, and stays there as long as somebody keeps that graph's channels.
+
+    Nothing else drops a place, however many invocations are open.
+    """
+    configurable = _configurable()
+    graph = _graph(configurable)
+    if graph is None:
+        return
+    number, key, channel = id(graph[0]), (graph[1], id(owner)), _channels(configurable).get(RUN_ID)
+    weak = None
+    if isinstance(channel, RunChannel):
+        weak = weakref.ref(channel, lambda gone: _over.append((number, key, gone)))
+    with _lock:
+        while _over:
+            _forget(*_over.popleft())
+        _, kept = _invocations.setdefault(number, (graph[0], {}))
+        kept[key] = _Placed(owner=owner, run=run, begun=begun, channel=weak)
+
+
+def _forget(invocation: int, key: tuple[str, int], channel: Any) -> None:
+    """Drop a place, unless another graph has taken it since."""
+    _, kept = _invocations.get(invocation, (None, {}))
+    if key in kept and kept[key].channel is channel:
+        del kept[key]
+        if not kept:
+            del _invocations[invocation]
+
+
+def at_the_end(key: str, finish: Any) -> None:
+    """Let the output channel of the graph that runs here know what to do when the run finishes."""
+    channel = _channels(_configurable()).get(key)
+    if isinstance(channel, EndingChannel):
+        channel.finish_with = finish
 
 
 @contextmanager
@@ -112,11 +156,19 @@ def inside(owner: Owner, run: Run) -> Iterator[None]:
         _handled.reset(token)
 
 
+def note() -> None:
+    """Remember the config of this node, for what is called below with a ``configurable`` of its own."""
+    config = var_child_runnable_config.get()
+    if config is not None and _RUNTIME in (config.get("configurable") or {}):
+        _noted.set(config)
+
+
 def opened_before(owner: Owner) -> Run | None:
     """The run that a call opened before the owner's ``before_agent``, which takes it now."""
     graph = _graph(_configurable())
     with _lock:
-        placed = None if graph is None else _places(graph[0]).get((graph[1], id(owner)))
+        known = _invocations.get(id(graph[0])) if graph is not None else None
+        placed = None if known is None or graph is None else known[1].get((graph[1], id(owner)))
         if placed is None or placed.begun:
             return None
         placed.begun = True
@@ -132,7 +184,7 @@ def stopping(error: BoundExceeded) -> BoundStop:
     """What to raise, so that the stop reaches whoever ends the run.
 
     In the hooks of another middleware nobody does: there the node ends, as if it had nothing to say, and the run
-    with it. A tool call could not be answered that way, so there the stop leaves the agent.
+    with it; around a tool call, with an answer to the call.
     """
     for namespace, placed in () if isinstance(error, BoundStop) else _around():
         if placed.run.session.session_id != error.session_id or not placed.owner.ends_runs:
@@ -141,17 +193,38 @@ def stopping(error: BoundExceeded) -> BoundStop:
         node = below.partition("|")[0]
         here = f"{namespace}|{node}" if namespace else node
         name = node.partition(":")[0]
-        if name != "tools" and (placed.owner, here) not in _handled.get():
+        call = _tool_call(here) if name == "tools" else None
+        if (name != "tools" or call is not None) and (placed.owner, here) not in _handled.get():
             ending = placed.run.session.ending
             if ending.run_stopped is None:
                 ending.end_run(error.stop_reason, {"session_id": error.session_id})
-            answer = stop_message(error.stop_reason) if name == "model" else None
+            answer: Any = stop_message(error.stop_reason) if name == "model" else None
+            if call is not None:
+                text = stopped_text(call["name"], error.stop_reason)
+                answer = ToolMessage(text, tool_call_id=call["id"], name=call["name"], status="error")
             stop = RunStop(error.stop_reason)
             stop.__dict__.update(error.__dict__)
             stop.args = (Command(graph=here, update=None if answer is None else {"messages": [answer]}),)
             stop.__cause__ = error.__cause__
             return stop
     return bubbling(error)
+
+
+def _tool_call(node: str) -> Any:
+    """The one call that the tools node of an agent runs in this task; ``None`` where that cannot be told.
+
+    An agent sends each call of a message to a task of its own. What it sent stays in a channel of LangGraph, under
+    the number in the task's path, until the step is over.
+    """
+    configurable = _configurable()
+    args: tuple[Any, ...] = getattr(configurable.get(_READ), "args", ())
+    path: tuple[Any, ...] = getattr(args[3], "path", ()) if len(args) > 3 else ()
+    if configurable.get("checkpoint_ns") != node or len(path) < 2 or not isinstance(path[1], int):
+        return None
+    sent: Sequence[Any] = getattr(_channels(configurable).get("__pregel_tasks"), "get", tuple)()
+    arg = getattr(sent[path[1]], "arg", None) if path[1] < len(sent) else None
+    calls = arg if isinstance(arg, list) else [arg.get("tool_call")] if isinstance(arg, dict) else []
+    return calls[0] if len(calls) == 1 else None
 
 
 def expected() -> Owner | None:
@@ -166,6 +239,11 @@ def expected() -> Owner | None:
         return None if known is not None and (graph[1], id(owner)) in known[1] else owner
 
 
+def bounded() -> bool:
+    """Whether this context is in an agent that a middleware bounds."""
+    return expected() is not None or bool(sessions())
+
+
 def arrive() -> Flow[None]:
     """Before a call: give its run a place, and refuse the call when a bound has stopped the run.
 
@@ -174,12 +252,23 @@ def arrive() -> Flow[None]:
     """
     owner = expected()
     if owner is not None:
-        yield from _opened(owner)
-    for session in sessions():
-        reason = session.ending.run_stopped
-        if reason is not None:
+        token = var_child_runnable_config.set(_config())  # type: ignore[arg-type]
+        try:
+            yield from _opened(owner)
+        finally:
+            var_child_runnable_config.reset(token)
+    for session in dict.fromkeys((*sessions(), *_above_sub_agents())):
+        reason = None if session.shadow else session.ending.run_stopped
+        if reason is not None and not closing.speaks_last(session):
             outcome = yield Op(lambda s=session: s.outcome, session.ledger.blocking)  # type: ignore[misc]
             raise stopping(BoundExceeded(reason, session_id=session.session_id, outcome=outcome))
+
+
+def _above_sub_agents() -> Iterator[BoundSession]:
+    """The sub-agents that this context is in, each after the sessions above it."""
+    for session in scope.current():
+        if session.parent is not None:
+            yield from reversed(session.lineage)
 
 
 def _opened(owner: Owner) -> Flow[None]:
@@ -196,7 +285,7 @@ def _opened(owner: Owner) -> Flow[None]:
         yield _wait(other)
         return
     try:
-        metadata = (var_child_runnable_config.get() or {}).get("metadata") or {}
+        metadata = _config().get("metadata") or {}
         begins = str(metadata.get("langgraph_node")).endswith(".before_agent")
         run_id = None if begins else configurable[_READ]([RUN_ID], False).get(RUN_ID)
         run = yield from owner.arrives(run_id if begins else run_id or "")
@@ -225,17 +314,8 @@ def _around() -> list[tuple[str, _Placed]]:
         known = _invocations.get(id(graph[0]))
         if known is None:
             return []
-        _invocations.move_to_end(id(graph[0]))
         around = [(ns, placed) for (ns, _), placed in known[1].items() if _inside(graph[1], ns)]
     return sorted(around, key=lambda place: len(place[0]))
-
-
-def _places(invocation: Any) -> dict[tuple[str, int], _Placed]:
-    kept = _invocations.setdefault(id(invocation), (invocation, {}))
-    _invocations.move_to_end(id(invocation))
-    while len(_invocations) > INVOCATIONS_KEPT:
-        _invocations.popitem(last=False)
-    return kept[1]
 
 
 def _inside(namespace: str, around: str) -> bool:
@@ -245,8 +325,14 @@ def _inside(namespace: str, around: str) -> bool:
     return namespace.startswith(f"{around}|") and not namespace[len(around) + 1 :].partition("|")[0].isdigit()
 
 
+def _config() -> Mapping[str, Any]:
+    """The config of this context, or the last one above it that tells the run."""
+    config: Mapping[str, Any] = var_child_runnable_config.get() or {}
+    return config if _RUNTIME in (config.get("configurable") or {}) else _noted.get() or config
+
+
 def _configurable() -> Mapping[str, Any]:
-    return (var_child_runnable_config.get() or {}).get("configurable") or {}
+    return _config().get("configurable") or {}
 
 
 def _graph(configurable: Mapping[str, Any]) -> _Graph | None:

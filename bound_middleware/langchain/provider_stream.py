@@ -12,6 +12,7 @@ from ..core.usage import Usage
 from ..metering import providers
 from ..session.flow import Effect
 from ..session.model_call import ModelCall
+from .lost_cancels import LostCancel
 from .messages import ToolArguments, output_text, tells
 
 
@@ -49,8 +50,12 @@ class StreamState:
             self.truncated = self.truncated or ended == "truncated"
         content = message.content
         if content.__class__ is str and not message.tool_call_chunks and not message.additional_kwargs:
-            return call.took(content)
-        return call.took(output_text(message))
+            stop = call.took(content)
+        else:
+            stop = call.took(output_text(message))
+        if usage is not None:
+            call.reported(ended=self.finished)
+        return stop
 
     def unreported(self, usage: Usage) -> Usage:
         """The usage that no chunk has carried yet, as LangChain adds the chunks up."""
@@ -64,7 +69,7 @@ class StreamState:
 class Source(Effect):
     """The provider's stream: each time it is run it gives the next chunk, and ``None`` at the end."""
 
-    __slots__ = ("_aiter", "_args", "_call", "_iter", "_kwargs", "_model", "_timed", "late")
+    __slots__ = ("_aiter", "_args", "_call", "_iter", "_kwargs", "_lost", "_model", "_timed", "late")
 
     def __init__(
         self, model: BaseChatModel, chat: Any, stop: Any, run_manager: Any, kwargs: dict[str, Any], call: ModelCall
@@ -73,6 +78,7 @@ class Source(Effect):
         self._args = (chat, stop, run_manager)
         self._iter: Iterator[Any] | None = None
         self._aiter: Any = None
+        self._lost = LostCancel()
         self._timed = call.patience_s() is not None
         self.late: str | None = None
 
@@ -92,8 +98,8 @@ class Source(Effect):
             self._aiter = self._model._astream(chat, stop, run_manager, **self._kwargs)
         try:
             if not self._timed:
-                return await anext(self._aiter, None)
-            return await in_time(self._call, lambda: anext(self._aiter, None))
+                return await self._lost.watching(lambda: anext(self._aiter, None))
+            return await in_time(self._call, lambda: self._lost.watching(lambda: anext(self._aiter, None)))
         except Exception:
             self.late = self._call.is_late()
             raise

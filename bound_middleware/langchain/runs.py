@@ -11,15 +11,16 @@
    a run that was started before there was a middleware has that of its thread.
 
 A run is kept in this process while it is open, and afterwards as long as a fork could go on with it, up to a
-number. What was spent is known for longer where the ledger lasts.
+number; while its invocation runs, whatever the number. What was spent is known for longer where the ledger lasts.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,11 +30,11 @@ from langgraph.runtime import get_runtime
 
 from ..core.errors import SpecError
 from ..session import scope
-from ..session.flow import Call, Flow, Sleep
+from ..session.flow import Call, Flow, Op, Sleep
 from ..session.session import BoundSession
 
-#: Runs that are open (one may wait for a person, or have failed in the user's code) and that are kept.
-OPEN_RUNS_KEPT = 1_024
+#: Runs that wait for a person, or failed in the user's code, and are kept. One whose invocation runs always is.
+OPEN_RUNS_KEPT = 8_192
 #: Runs that ended and can be forked; and visits that failed and may be tried again.
 ENDED_RUNS_KEPT = 1_024
 #: LangGraph saves checkpoints while the next step runs: how long to wait for one, doubling each time (4 s in all).
@@ -46,7 +47,7 @@ _CHECKPOINTER, _DURABILITY = "__pregel_checkpointer", "__pregel_durability"
 class Run:
     """A session and the invocations that it has bounded; the time between two of them is nobody's. Thread-safe."""
 
-    __slots__ = ("_invocation", "_left_ms", "_lock", "_open", "session", "task")
+    __slots__ = ("__weakref__", "_invocation", "_left_ms", "_lock", "_open", "session", "task")
 
     def __init__(self, session: BoundSession, task: str = "") -> None:
         self.session, self.task = session, task
@@ -72,24 +73,39 @@ class Run:
 
 
 _lock = threading.Lock()
+#: Every run that somebody keeps, as the place of its invocation does.
+_alive: weakref.WeakValueDictionary[str, Run] = weakref.WeakValueDictionary()
 _open: OrderedDict[str, Run] = OrderedDict()
 _ended: OrderedDict[str, Run] = OrderedDict()
 _left: OrderedDict[str, Run] = OrderedDict()
 _failed: OrderedDict[tuple[str, int], tuple[object, str]] = OrderedDict()
+_opening = threading.Lock()
 
 
 def known(run_id: str) -> Run | None:
     """The run with this id, while this process keeps it."""
     with _lock:
-        return _open.get(run_id) or _ended.get(run_id) or _left.get(run_id)
+        return _open.get(run_id) or _ended.get(run_id) or _left.get(run_id) or _alive.get(run_id)
 
 
-def keep(session: BoundSession) -> Run:
-    """Keep a run that starts, or that goes on here."""
-    run = Run(session, _task(_configurable()))
+def keep(session: BoundSession, task: str | None = None) -> Run:
+    """Keep a run that starts, or that goes on here; in this task where no other is named."""
+    run = Run(session, _task(_configurable()) if task is None else task)
     with _lock:
+        _alive[session.session_id] = run
         _put(_open, session.session_id, run, OPEN_RUNS_KEPT)
     return run
+
+
+def reopened(run_id: str, make: Callable[[], BoundSession], blocking: bool) -> Op:
+    """The run that goes on here after a restart: tasks that begin side by side share the session that one makes."""
+    task = _task(_configurable())
+
+    def open_it() -> Run:
+        with _opening:
+            return known(run_id) or keep(make(), task)
+
+    return Op(open_it, blocking)
 
 
 def end(run: Run) -> None:

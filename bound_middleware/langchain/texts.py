@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from langchain_core.messages import AIMessage
 
 from ..session.tools import Hints
@@ -23,6 +25,14 @@ _STOPS = {
     "truncated": "its answer was cut off",
     "no_progress": "its calls bring nothing new",
     "consecutive_failures": "its calls fail one after the other",
+    "spawn_limit": "no more sub-agents may be started",
+    "handoff_limit": "no more work may be handed on",
+    "model_call_deadline": "a model call took too long",
+    "tool_refused": "a tool that it called is not available",
+}
+_WITHHELD = {
+    "approval_rejected": "it was not approved",
+    "approver_failed": "it needs an approval that nobody can give here",
 }
 _REFUSALS = {
     "truncated": "the message was cut off before it was complete. Make a smaller call, or several ones.",
@@ -46,6 +56,17 @@ def stop_text(stop_reason: str) -> str:
 def stop_message(stop_reason: str) -> AIMessage:
     """The same as the answer of an agent's model."""
     return AIMessage(content=stop_text(stop_reason), response_metadata={"bound": {"stop_reason": stop_reason}})
+
+
+def withheld_text(stop_reason: str) -> str:
+    """What leaves in the place of an answer that was refused."""
+    why = _WITHHELD.get(stop_reason, "it does not have a form that is allowed")
+    return f"The answer was withheld: {why} ({stop_reason})."
+
+
+def asked_again_text(faults: Sequence[str]) -> str:
+    """What a model is told of an answer that was refused, when it is asked again."""
+    return f"This answer was not accepted: {'; '.join(faults)}. Answer again without that."
 
 
 def refusal_text(tool: str, stop_reason: str, hints: Hints | None = None) -> str:
@@ -90,3 +111,13 @@ def late_text(tool: str, stop_reason: str, *, ran: bool) -> str:
         f"The tool {tool!r} was given up: {why}. Whether it had an effect is not known: find out before you call "
         "it again."
     )
+
+
+def sub_agent_text(agent: str, why: str, *, started: bool = True, failed: bool = False) -> str:
+    """The last word of a sub-agent that did not come to its own end, to the agent that called it."""
+    if failed:
+        return f"The sub-agent {agent!r} failed ({why}). Go on without it."
+    because = f"{_STOPS.get(why, 'a bound is reached')} ({why})"
+    if not started:
+        return f"The sub-agent {agent!r} was not started: {because}. Go on without it."
+    return f"The sub-agent {agent!r} was stopped before it was done: {because}. Go on with what it has."

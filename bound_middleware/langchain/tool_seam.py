@@ -24,6 +24,7 @@ from ..session.flow import Call, Flow
 from ..session.late import ToolTime
 from ..session.session import BoundSession
 from ..session.tools import Admission, Message, ToolCall, ToolRefused
+from . import subagents
 from .approval import approval_of
 from .texts import refusal_text
 from .turns import turn_of
@@ -146,8 +147,16 @@ def admitted(session: BoundSession, request: Any) -> Flow[Admission | ToolMessag
     return (yield from tools.judge((session,), call, approved={session.session_id: approved}))
 
 
-def performed(session: BoundSession, request: Any, admission: Admission, execute: Execute) -> Flow[Any]:
-    """Run an admitted call, at most once, and tell the session what became of it.
+def performed(
+    session: BoundSession,
+    request: Any,
+    admission: Admission,
+    execute: Execute,
+    turn: int | None = None,
+    run: str | None = None,
+) -> Flow[Any]:
+    """Run an admitted call, at most once, and tell the session what became of it. ``turn`` numbers the turns of
+    ``run`` where its state does not.
 
     Raises: what the tool raises. What leaves the data scope is answered.
     """
@@ -155,7 +164,7 @@ def performed(session: BoundSession, request: Any, admission: Admission, execute
     request = scoped(session, request)
     work, ran = execute(request, admission.time), False
 
-    def run() -> Any:
+    def now() -> Any:
         nonlocal ran
         ran = True
         return work.run()
@@ -168,8 +177,9 @@ def performed(session: BoundSession, request: Any, admission: Admission, execute
     admission.started()
     token = scope.judged_tool_call.set(judged_for(session, call))
     try:
-        with tools.inside(admission):
-            answer = yield from effects().performed(session, request, Call(run, arun), turn_of(request.state))
+        with tools.inside(admission), subagents.listening() as told:
+            turn = turn_of(request.state) if turn is None else turn
+            answer = yield from effects().performed(session, request, Call(now, arun), turn, run)
     except OutsideScope as error:
         answer = error_message(call, str(error))
     except GraphBubbleUp as stop:
@@ -179,9 +189,11 @@ def performed(session: BoundSession, request: Any, admission: Admission, execute
             admission.paused()
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        yield from admission.finished(told, failed=True)
-        raise
+        yield from admission.finished(f"{type(error).__name__}: {error}", failed=True)
+        if not told:
+            raise
+        # A sub-agent failed, or the tool did over what was left of one: the others go on.
+        return error_message(call, " ".join(told))
     except BaseException:
         yield from admission.finished(None)
         raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .decision_middleware import DecisionMiddleware
     from .decision_node import BoundDecisionNode, BoundState
+    from .decision_trace import replay_decisions
     from .effect_store import MemoryJournal, SqliteJournal
     from .effects import Compensation, compensated_by, without_effect
     from .graph import bound_graph
@@ -32,6 +33,7 @@ __all__ = [
     "bound_graph",
     "compensated_by",
     "insert_decision",
+    "replay_decisions",
     "rollback_thread",
     "route_on_decision",
     "without_effect",
@@ -52,6 +54,7 @@ _HOMES = {
     "bound_graph": "graph",
     "compensated_by": "effects",
     "insert_decision": "insert",
+    "replay_decisions": "decision_trace",
     "rollback_thread": "rollback_outside",
     "route_on_decision": "routing",
     "without_effect": "effects",

@@ -18,23 +18,33 @@ from .effect_scope import Effects
 from .effect_store import EffectJournal, MemoryJournal, SqliteJournal
 
 
-def performed(session: BoundSession, request: Any, execute: Call, turn: int | None = None) -> Flow[Any]:
-    """The answer to an admitted tool call, which happens at most once. ``turn`` numbers the model's answers."""
-    return effect_tools.performed(effects_of(session, turn), request, execute)
+def performed(
+    session: BoundSession, request: Any, execute: Call, turn: int | None = None, run: str | None = None
+) -> Flow[Any]:
+    """The answer to an admitted tool call, which happens at most once.
+
+    ``turn`` numbers the model's answers. ``run`` is the id of the run where ``turn`` tells its children apart too;
+    else the session's own.
+    """
+    return effect_tools.performed(effects_of(session, turn, run), request, execute)
 
 
 def effect_key(
-    session: BoundSession, call: Mapping[str, Any], config: Mapping[str, Any], turn: int | None = None
+    session: BoundSession,
+    call: Mapping[str, Any],
+    config: Mapping[str, Any],
+    turn: int | None = None,
+    run: str | None = None,
 ) -> str:
     """The name of the effect that a call in this step would be."""
-    return effect_tools.effect_of(call, config, session.session_id, turn).id.key
+    return effect_tools.effect_of(call, config, run or session.session_id, turn).id.key
 
 
-def effects_of(session: BoundSession, turn: int | None = None) -> Effects:
+def effects_of(session: BoundSession, turn: int | None = None, run: str | None = None) -> Effects:
     """The effects of a session. Its id is part of their names: two children in one step do not take theirs for the
     same, and a run that goes on elsewhere keeps its id.
     """
-    return Effects(_journal_beside(session.ledger), {}, frozenset(), session.session_id, turn)
+    return Effects(_journal_beside(session.ledger), {}, frozenset(), run or session.session_id, turn)
 
 
 def _journal_beside(ledger: Any) -> EffectJournal:

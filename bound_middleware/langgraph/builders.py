@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 
 from ..core.errors import SpecError
 from ..langchain.channel import merge
+from .decided_channel import DecidedChannel
 
 #: What a compiled graph knows beyond the arguments of ``compile``, and keeps.
 _KEPT = ("config", "step_timeout", "stream_mode", "stream_eager", "retry_policy", "cache_policy")
@@ -168,7 +169,18 @@ def move_edges(builder: Any, source: str, target: str) -> None:
 
 
 def add_private(builder: Any, name: str, channel: BaseChannel[Any, Any, Any]) -> None:
-    """A channel that is checkpointed and that no schema shows."""
+    """A channel that is checkpointed and that no schema shows.
+
+    Raises:
+        SpecError: the state has a key of that name, which is not ours.
+    """
+    known = builder.channels.get(name)
+    reducer = getattr(known, "operator", None)
+    same = isinstance(known, type(channel)) or (
+        reducer is not None and reducer is getattr(channel, "operator", None)
+    )
+    if name not in builder.private and known is not None and not same:
+        raise SpecError("the state has a key that is ours", key=name, value=name, allowed="another name")
     channel.key = name
     builder.channels.setdefault(name, channel)
     builder.private = builder.private | {name}
@@ -196,7 +208,7 @@ def add_output(builder: Any, key: str, entrance: str = "insert_decision") -> Non
             value=key,
             allowed=f"another name: {entrance}(..., key=...)",
         )
-    channel = builder.channels.setdefault(key, merging(merge))
+    channel = builder.channels.setdefault(key, DecidedChannel())
     channel.key = key
     state, output = builder.state_schema, builder.output_schema
     new_state = _with_key(builder, state, key, channel)

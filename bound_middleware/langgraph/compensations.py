@@ -8,21 +8,20 @@ What happens to an effect, in this order:
 4. It or its compensation is in work elsewhere: could not be undone.
 5. Its compensation was cut off or raised: run again when it is idempotent, else it could not be confirmed.
 6. Its end is unknown (cut off, or the tool raised): compensated when that is declared safe, else effect unknown.
-7. Otherwise it is compensated. When the compensation raises, the older effects are still taken back.
+7. Otherwise it is compensated. When the compensation raises, asks a person, or returns what has yet to run, it
+   failed; the older effects are still taken back.
 """
 
 from __future__ import annotations
 
-import contextvars
-import inspect
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..session.flow import Call, Flow, Op
+from ..session.flow import Flow, Op
+from .compensating import called
 from .effect_scope import Effects, Place
-from .effects import Compensation, Effect, bound_arguments, is_tool
+from .effects import Compensation, Effect
 
 #: Why an effect could not be undone; ``None`` where it is or will be compensated.
 Verdict = Literal["skip", "already", "run", "refuse"]
@@ -112,7 +111,7 @@ def _compensated(effects: Effects, effect: Effect, compensation: Compensation, r
     """Run one compensation; the reason why the effect is not undone, or nothing."""
     key, journal = effect.id.key, effects.journal
     try:
-        call = _called(compensation.undo, json.loads(effect.arguments), json.loads(effect.result))
+        call = called(compensation.undo, json.loads(effect.arguments), json.loads(effect.result))
     except TypeError as error:
         return f"its compensation cannot be called: {error}"
     if not (yield Op(lambda: journal.claim_undo(effect, rollback_id), journal.blocking)):
@@ -128,55 +127,3 @@ def _compensated(effects: Effects, effect: Effect, compensation: Compensation, r
         raise
     yield Op(lambda: journal.finish_undo(key, "compensated", effect.note), journal.blocking)
     return ""
-
-
-def _called(undo: Any, args: dict[str, Any], result: Any) -> Call:
-    """The call of a compensation, in both colours; a coroutine function works under sync drivers as well."""
-    if is_tool(undo):
-        known = {name: value for name, value in args.items() if name in undo.args}
-        return Call(lambda: _of_tool(undo, known), lambda: undo.ainvoke(known))
-    places, named = bound_arguments(undo, args, result)
-    return Call(lambda: _finished(undo(*places, **named)), lambda: _afinished(lambda: undo(*places, **named), undo))
-
-
-def _of_tool(undo: Any, known: dict[str, Any]) -> Any:
-    if getattr(undo, "func", True) is None:
-        return _finished(undo.ainvoke(known))
-    return undo.invoke(known)
-
-
-def _finished(value: Any) -> Any:
-    """The value; a coroutine is run on a loop of its own, in a thread of its own when this one has a loop."""
-    if not inspect.isawaitable(value):
-        return value
-    import asyncio
-    import threading
-
-    async def wait() -> Any:
-        return await value
-
-    box: list[Any] = []
-    problem: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            box.append(asyncio.run(wait()))
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            problem.append(error)
-
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=lambda: context.run(run), name="bound-compensation", daemon=True)
-    thread.start()
-    thread.join()
-    if problem:
-        raise problem[0]
-    return box[0]
-
-
-async def _afinished(call: Callable[[], Any], undo: Any) -> Any:
-    """The result of a compensation on a loop: a sync one runs in a worker thread, so that the loop goes on."""
-    from ..session.workers import in_worker
-
-    context = contextvars.copy_context()
-    value = call() if inspect.iscoroutinefunction(undo) else await in_worker(lambda: context.run(call))
-    return await value if inspect.isawaitable(value) else value

@@ -12,10 +12,13 @@ from langgraph.types import Overwrite
 from ..decision.models import EvaluationResult
 from ..decision.steering import steering_text
 from . import task
+from .effects import canonical
+from .fates import Fate
 from .ways import DECISION_OF, Way, stop_text
 
-_MESSAGES = "messages"
-_NOT_RUN = "This call was not run: the answer that proposed it was not accepted."
+MESSAGES = "messages"
+#: How much of what could not be undone the agent is told: entries, and characters of each.
+_LEFT_MAX, _LEFT_CHARS_MAX = 10, 300
 
 
 def said(
@@ -30,50 +33,82 @@ def said(
     if DECISION_OF[way] != result.decision:
         # A person has answered otherwise.
         result = result.model_copy(update={"decision": DECISION_OF[way]})
-    return HumanMessage(content=steering_text(result, audience="agent"), name="bound")
+    text = steering_text(result, audience="agent")
+    return HumanMessage(content=text + (_left(report) if way == "rollback" else ""), name="bound")
+
+
+def _left(report: Mapping[str, Any] | None) -> str:
+    """What a rollback could not undo, for the agent, which does not see it any more in the history."""
+    left = [] if report is None else report["could_not_undo"]
+    if not left:
+        return ""
+    lines = [f"- {_entry(entry)}"[:_LEFT_CHARS_MAX] for entry in left[:_LEFT_MAX]]
+    more = ["- and others"] if len(left) > _LEFT_MAX else []
+    return "\n".join(("\n\nNot all of it could be undone. This is still so:", *lines, *more))
+
+
+def _entry(entry: Mapping[str, Any]) -> str:
+    what = entry.get("tool") or entry.get("name") or entry.get("path") or ""
+    arguments = f" {canonical(entry['arguments'])}" if "arguments" in entry else ""
+    return f"{entry['kind']} {what}".strip() + f"{arguments}: {entry['reason']}"
 
 
 def appended(
     config: Mapping[str, Any],
     update: Mapping[str, Any],
     message: BaseMessage,
-    not_run: Callable[[str], str] = lambda tool: _NOT_RUN,
+    not_run: Callable[[str], str],
 ) -> dict[str, Any]:
     """The update that adds a message to the conversation, when the state has one.
 
-    The history stays valid: tool calls that nobody answered, and that will not run now, are answered before it.
+    The history stays valid: tool calls that nobody answered, and that will not run now, are answered before it;
+    ``not_run`` words that, from the name of the tool.
     """
-    channel = task.channels(config).get(_MESSAGES)
+    return told(config, update, message, lambda call: not_run(call["name"]))
+
+
+def told(config: Mapping[str, Any], update: Mapping[str, Any], message: BaseMessage, fate: Fate) -> dict[str, Any]:
+    """As ``appended``, where ``fate`` says of each call that has no answer what became of it."""
+    channel = task.channels(config).get(MESSAGES)
     if channel is None:
         return {}
-    restored = update.get(_MESSAGES)
+    restored = update.get(MESSAGES)
     if isinstance(restored, Overwrite):
-        return {_MESSAGES: Overwrite([*(restored.value or ()), *unanswered(restored.value, not_run), message])}
+        return {MESSAGES: Overwrite([*(restored.value or ()), *answers(restored.value, fate), message])}
     if not isinstance(channel, LastValue):
-        return {_MESSAGES: [*unanswered(conversation(config), not_run), message]}
-    now = restored if _MESSAGES in update else conversation(config)
+        return {MESSAGES: [*answers(conversation(config), fate), message]}
+    now = restored if MESSAGES in update else conversation(config)
     if now is not None and not isinstance(now, (list, tuple)):
         return {}
-    return {_MESSAGES: [*(now or ()), *unanswered(now, not_run), message]}
+    return {MESSAGES: [*(now or ()), *answers(now, fate), message]}
 
 
 def conversation(config: Mapping[str, Any]) -> Any:
     """The messages of the state, as they stand in this step."""
-    return task.read(config, [_MESSAGES]).get(_MESSAGES)
+    return task.read(config, [MESSAGES]).get(MESSAGES)
 
 
 def unanswered(messages: Any, not_run: Callable[[str], str]) -> list[ToolMessage]:
     """An answer for each tool call of the last answer of the model that has none; ``not_run`` words it."""
+    return answers(messages, lambda call: not_run(call["name"]))
+
+
+def open_calls(messages: Any) -> list[Any]:
+    """The tool calls of the last answer of the model that nobody answered."""
     given: set[str] = set()
     for message in reversed(messages if isinstance(messages, (list, tuple)) else ()):
         if isinstance(message, ToolMessage):
             given.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
-            calls = [call for call in message.tool_calls if call["id"] not in given]
-            return [
-                ToolMessage(not_run(call["name"]), tool_call_id=call["id"], name=call["name"], status="error")
-                for call in calls
-            ]
+            return [call for call in message.tool_calls if call["id"] not in given]
         else:
             break
     return []
+
+
+def answers(messages: Any, fate: Fate) -> list[ToolMessage]:
+    """An answer for each open call, in the words of ``fate``."""
+    return [
+        ToolMessage(fate(call), tool_call_id=call["id"], name=call["name"], status="error")
+        for call in open_calls(messages)
+    ]

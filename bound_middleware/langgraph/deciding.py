@@ -7,26 +7,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.graph import END
+from langgraph.types import Overwrite
 
 from ..decision.models import EvaluationResult
 from ..decision.steering import steering_text
 from ..langchain import runs
-from ..langchain.channel import merge
+from ..langchain.channel import ROLLBACKS, merge
 from ..session import scope
 from ..session.flow import Flow, Op
 from ..session.outcome import RunOutcome, Status
 from ..session.session import BoundSession
 from . import task
 from .asking import ANSWERS, ask_person
-from .conversation import appended, said
+from .conversation import MESSAGES, conversation, open_calls, said, told
 from .counting import RUN, Counts, Meter, counts, known_run
+from .decision_trace import recorded
+from .fates import NOT_RUN, Fate
+from .fence import PRIVATE, run_write
+from .graph_channel import OutcomeChannel
 from .judging import Judge
 from .rollback import Rollback
 from .savepoints import SAVEPOINTS
+from .stepping import Steps
 from .ways import DECISION_OF, REASONS, WAY_OF, Way, Ways
 
-#: The private channel that keeps what a decided node wanted to do next.
-HELD = "bound_held"
 _METERS: dict[Way, Meter] = {"retry": "retries", "replan": "replans", "rollback": "replans"}
 #: Where ``BoundMiddleware`` keeps the id of its run.
 _BOUNDED_RUN = "bound_run_id"
@@ -54,18 +58,23 @@ class Decider:
     ledger: Any
     max_retries: int | None
     max_replans: int | None
+    steps: Steps | None = None
     answers_elsewhere: bool = False
     """Whether another node asks the person, so that nothing is judged again when the answer comes."""
 
-    def decided(self, state: Any, config: Mapping[str, Any], *, stopped: bool = False) -> Flow[Step]:
+    def decided(
+        self, state: Any, config: Mapping[str, Any], *, stopped: bool = False, ends: bool = False
+    ) -> Flow[Step]:
         """Judge, count and say what comes next. Nothing is counted when judging fails.
 
-        A run that a bound has ``stopped`` is judged and not sent back.
+        A run that a bound has ``stopped`` is judged and not sent back. ``ends``: nothing is left to run behind an
+        acceptance, where no channel is told of the end.
         """
         run = yield from known_run(self, config)
-        result = yield from self.judge.judged(state, self.node)
-        way = WAY_OF[result.decision]
         counted = self._counts(config, run)
+        run_of_step = None if self.steps is None else (yield from self.steps.of(counted))
+        result = yield from self.judge.judged(state, self.node, run_of_step)
+        way = WAY_OF[result.decision]
         if stopped and way != "accept":
             undo = way == "rollback"
             # A rollback takes the words about that stop back too, so it has to say itself why the run ended.
@@ -73,7 +82,7 @@ class Decider:
             return (yield from _Act(self, config, run, result, counted).taken("end", reason=why, undo=undo))
         allowed = way == "accept" or (yield from counted.take(_METERS[way], task.task_id(config)))
         reason = None if allowed and self.leads_on(way) else REASONS[way]
-        act = _Act(self, config, run, result, counted)
+        act = _Act(self, config, run, result, counted, ends)
         if reason is None:
             return (yield from act.taken(way))
         if self.ways.on_exhausted == "ask" and not allowed:
@@ -97,12 +106,20 @@ class Decider:
         way = WAY_OF[act.result.decision]
         return (yield from act.answered(way, route["exhausted"], route["counts"], recorded.get("rollback")))
 
+    def begun(self, config: Mapping[str, Any]) -> Flow[None]:
+        """Before the decided node runs: note where things stand, for collectors that want to know."""
+        if self.steps is not None:
+            run = yield from known_run(self, config)
+            yield from self.steps.begin(self._counts(config, run))
+
     def start(self, config: Mapping[str, Any]) -> Flow[dict[str, Any]]:
         """What a new run keeps before anything is decided, where no node does it: its id and the state as it is."""
         run = yield from runs.new_id(self)
-        update: dict[str, Any] = {RUN: run}
+        update: dict[str, Any] = {RUN: run_write(run)}
         if (yield from self.rollback.savepoint(config, run=run)) is None:
             update[SAVEPOINTS] = yield from self.rollback.mark(config, **self.around(config, run), kind="start")
+        if self.steps is not None:
+            yield from self.steps.begin(self._counts(config, run))
         return update
 
     def around(self, config: Mapping[str, Any], run: str) -> dict[str, Any]:
@@ -121,7 +138,7 @@ class Decider:
 def kept(channels: Mapping[str, Any]) -> frozenset[str]:
     """The channels that no rollback touches: ours."""
     outputs = (name for name, channel in channels.items() if getattr(channel, "operator", None) is merge)
-    return frozenset((*outputs, RUN, HELD, SAVEPOINTS))
+    return PRIVATE.union(outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +150,7 @@ class _Act:
     run: str
     result: EvaluationResult
     counts: Counts
+    ends: bool = False
 
     def taken(
         self,
@@ -152,17 +170,42 @@ class _Act:
             update, report = dict(restored.update), restored.report.as_dict()
         message = said(self.result, way, reason, report)
         if message is not None:
-            update.update(appended(self.config, update, message))
+            fate = yield from self._fate(update, rolled_back=report is not None)
+            update.update(told(self.config, update, message, fate))
         if way == "accept":
+            if decider.steps is not None:
+                decider.steps.end(self.counts.account)
             update[SAVEPOINTS] = yield from decider.rollback.mark(
                 self.config, **decider.around(self.config, self.run)
             )
         route = yield from self._route(way, reason, answer)
-        output = {"decisions": {decider.node: self._recorded(report)}, "routes": {decider.node: route}}
+        output: dict[str, Any] = {
+            "decisions": {decider.node: self._recorded(report)},
+            "routes": {decider.node: route},
+        }
+        if undo and report is not None:
+            output[ROLLBACKS] = [{"id": task.task_id(self.config), "node": decider.node, **report}]
+        recorded(
+            _session_of(self.config) or next(reversed(scope.current()), None),
+            task.task_id(self.config),
+            decider.node,
+            self.result,
+            way,
+            route,
+            report if undo else None,
+        )
         ended = yield from self._outcome(way, reason, route, report)
         if ended is not None:
             output["outcome"] = ended
         return Step(update={**update, decider.key: output}, way=way, route=route, report=report)
+
+    def _fate(self, update: Mapping[str, Any], *, rolled_back: bool) -> Flow[Fate]:
+        """What became of each tool call that has no answer, once ``update`` is written."""
+        restored = update.get(MESSAGES, conversation(self.config))
+        if not open_calls(restored.value if isinstance(restored, Overwrite) else restored):
+            return lambda call: NOT_RUN
+        decider = self.decider
+        return (yield from decider.rollback.fate(self.config, run=self.run, rolled_back=rolled_back))
 
     def answered(self, way: Way, reason: str, counts: Any, report: Mapping[str, Any] | None) -> Flow[Step]:
         """Ask the person, and go the way that is answered."""
@@ -223,17 +266,23 @@ class _Act:
     def _outcome(
         self, way: Way, reason: str | None, route: Mapping[str, Any], report: Mapping[str, Any] | None
     ) -> Flow[dict[str, Any] | None]:
-        session = _session_of(self.config)
+        session, before = _session_of(self.config), self._before()
+        told_of_the_end = isinstance(task.channels(self.config)[self.decider.key], OutcomeChannel)
         if way == "accept":
-            return (yield from outcome("completed", session=session, before=self._before()))
-        if way != "end" or reason is None:
-            return None
+            ends = self.ends and not told_of_the_end
+            return (yield from outcome("completed" if ends else "running", session=session, before=before))
+        if reason is None or way == "ask" or (way == "exhausted" and told_of_the_end):
+            # What goes on is not over, whatever another decision said before.
+            said = way == "end" or before.get("status") not in (None, "completed", "stopped")
+            return None if said else (yield from outcome("running", session=session, before=before))
         detail = {"node": self.decider.node, "decision": self.result.decision, "counts": route["counts"]}
+        if way == "exhausted":
+            detail["route"] = route["route"]
         if report is not None:
             detail["rollback_complete"] = bool(report["complete"])
         if session is not None:
             session.ending.stop(reason, detail)
-        return (yield from outcome("stopped", reason, detail, session=session, before=self._before()))
+        return (yield from outcome("stopped", reason, detail, session=session, before=before))
 
     def _before(self) -> Mapping[str, Any]:
         """The outcome that the state has so far: that of a bounded agent in the decided node, for example."""

@@ -14,12 +14,13 @@ from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
 from ..core.errors import SpecError
-from ..langchain.channel import merge
+from ..langchain.channel import concluded, merge
 from ..session.flow import Flow, adrive, drive
 from .counting import RUN
 from .deciding import Step, outcome
 from .decision_node import BoundDecisionNode
-from .savepoints import SAVEPOINTS, merge_savepoints
+from .fence import RunChannel, SavepointChannel, without
+from .savepoints import SAVEPOINTS
 from .ways import Preset, Ways
 
 At = Literal["after_agent", "after_model"]
@@ -73,10 +74,10 @@ class DecisionMiddleware(AgentMiddleware[Any, Any, Any]):
         return await adrive(self._begun())
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        return self._decider.rollback.wrap_tool_call(request, handler)
+        return without(self._decider.rollback.wrap_tool_call(request, handler))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        return await self._decider.rollback.awrap_tool_call(request, handler)
+        return without(await self._decider.rollback.awrap_tool_call(request, handler))
 
     def _begun(self) -> Flow[dict[str, Any]]:
         started = {"outcome": (yield from outcome("running")), "decisions": {}}
@@ -85,7 +86,11 @@ class DecisionMiddleware(AgentMiddleware[Any, Any, Any]):
     def _decided(self, state: Any) -> Flow[dict[str, Any]]:
         last = state["messages"][-1] if state["messages"] else None
         stopped = isinstance(last, AIMessage) and (last.response_metadata.get("bound") or {}).get("stop_reason")
-        step = yield from self._decider.decided(state, get_config(), stopped=bool(stopped))
+        ends = self._at == "after_agent" or not (isinstance(last, AIMessage) and last.tool_calls)
+        step = yield from self._decider.decided(state, get_config(), stopped=bool(stopped), ends=ends)
+        if step.way == "accept" and not ends:
+            # What the agent does next is another step, and nothing of ours runs before it.
+            yield from self._decider.begun(get_config())
         return _jumping(step, self._at)
 
 
@@ -108,6 +113,13 @@ class _AfterModel(DecisionMiddleware):
     async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         return await adrive(self._decided(state))
 
+    def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """The end of the agent, also of one in which nothing was decided."""
+        key = self._decider.key
+        value = state.get(key) or {}
+        ended = concluded(value)
+        return None if ended is value else {key: {"outcome": ended["outcome"]}}
+
 
 _KINDS: dict[str, type[DecisionMiddleware]] = {"after_agent": _AfterAgent, "after_model": _AfterModel}
 
@@ -118,8 +130,8 @@ def _state_with(key: str) -> Any:
     fields = {
         **AgentState.__annotations__,
         key: NotRequired[Annotated[dict[str, Any], OmitFromInput, merge]],
-        RUN: NotRequired[Annotated[str, PrivateStateAttr]],
-        SAVEPOINTS: NotRequired[Annotated[dict[str, Any], PrivateStateAttr, merge_savepoints]],
+        RUN: NotRequired[Annotated[str, PrivateStateAttr, RunChannel]],
+        SAVEPOINTS: NotRequired[Annotated[dict[str, Any], PrivateStateAttr, SavepointChannel]],
     }
     return made("DecisionState", fields)
 

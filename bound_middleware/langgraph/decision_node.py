@@ -13,21 +13,22 @@ from typing_extensions import TypedDict
 
 from ..core.errors import SpecError
 from ..decision.models import BoundCriteria
-from ..langchain.channel import merge
 from ..session.flow import adrive, drive
 from . import task
+from .decided_channel import DecidedChannel, adopted
 from .deciding import Decider, Step
+from .fence import SavepointChannel
 from .judging import Judge
 from .rollback import Rollback
-from .savepoints import merge_savepoints
+from .stepping import steps_of
 from .ways import Preset, Ways, check_nodes
 
 
 class BoundState(TypedDict, total=False):
     """What a decision node adds to the channels of a graph that it is added to by hand."""
 
-    bound: Annotated[dict[str, Any], merge]
-    bound_savepoints: Annotated[dict[str, Any], merge_savepoints]
+    bound: Annotated[dict[str, Any], DecidedChannel]
+    bound_savepoints: Annotated[dict[str, Any], SavepointChannel]
 
 
 class BoundDecisionNode(Runnable[Any, Any]):
@@ -42,7 +43,8 @@ class BoundDecisionNode(Runnable[Any, Any]):
 
     Args:
         contract: a ``StepContract``, or state -> one.
-        collect: an ``EvidenceCollector``, or state -> ``ExecutionEvidence``.
+        collect: ``Collectors``, which are given the step that began when the decided node first started; another
+            ``EvidenceCollector``, which is given the state; or state -> ``ExecutionEvidence``.
         evaluate: (contract, evidence, state) -> ``EvaluationScores``; default ``ContractEvaluator``. This and the
             two above may be coroutine functions, in graphs that are called by an async method.
         influence: I, -1 to 1, for the default evaluator; ``None`` is 0.
@@ -90,6 +92,7 @@ class BoundDecisionNode(Runnable[Any, Any]):
             influence=influence,
             criteria=BoundCriteria(threshold=0.6) if criteria is None else criteria,
         )
+        self.steps = steps_of(collect)
         self.max_retries = _ceiling(max_retries, "max_retries")
         self.max_replans = _ceiling(max_replans, "max_replans")
         names = {"retry": retry, "replan": replan, "rollback": rollback, "accept": accept}
@@ -130,6 +133,7 @@ class BoundDecisionNode(Runnable[Any, Any]):
             ways=ways,
             rollback=self.engine,
             ledger=self.ledger,
+            steps=self.steps,
             max_retries=self.max_retries,
             max_replans=self.max_replans,
             answers_elsewhere=answers_elsewhere,
@@ -147,6 +151,7 @@ class BoundDecisionNode(Runnable[Any, Any]):
                 key=self.key,
                 allowed=f"{self.key}: Annotated[dict, merge] in the state, or the key bound, or insert_decision",
             )
+        adopted(task.channels(config), self.key)
         always = task.static_edges(config)
         if always:
             raise SpecError(

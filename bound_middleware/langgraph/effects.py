@@ -114,7 +114,8 @@ def compensated_by(undo: Any, *, idempotent: bool = False, safe_if_unknown: bool
     before it. See ``Compensation`` for the two flags.
 
     Raises:
-        SpecError: ``undo`` cannot be called, a flag is no bool, or what is decorated has no name.
+        SpecError: ``undo`` cannot be called or is a generator function, a flag is no bool, or what is decorated has
+            no name.
     """
     compensation = checked(undo, idempotent=idempotent, safe_if_unknown=safe_if_unknown)
 
@@ -144,7 +145,22 @@ def checked(undo: Any, **flags: Any) -> Compensation:
             raise SpecError(f"{value!r} is no flag", key=name, value=value, allowed="True or False")
     if undo is not None and not is_tool(undo) and (isinstance(undo, type) or not callable(undo)):
         raise SpecError("a compensation must be callable", key="undo", value=undo, allowed="a function or a tool")
+    refuse_unrun(undo)
     return Compensation(undo=undo, **flags)
+
+
+def refuse_unrun(undo: Any) -> None:
+    """Raises SpecError for a generator function: to call it runs nothing of it."""
+    parts = [getattr(undo, "func", None), getattr(undo, "coroutine", None)] if is_tool(undo) else [undo]
+    for part in parts:
+        for function in (part, getattr(part, "func", None), inspect.getattr_static(type(part), "__call__", None)):
+            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise SpecError(
+                    "is a generator function: to call it runs nothing of it",
+                    key="undo",
+                    value=undo,
+                    allowed="a function, a coroutine function or a tool",
+                )
 
 
 def registered(name: str, tool: Any = None) -> Compensation | None:

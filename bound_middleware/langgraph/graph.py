@@ -16,13 +16,14 @@ from typing_extensions import TypedDict
 
 from ..core.errors import SpecError
 from ..langchain import capped, hook, runs
-from ..session import arguments
+from ..session import arguments, outputs
 from ..session.approver import approver_of
 from ..session.flow import Flow, adrive, drive
 from ..session.session import BoundSession
+from ..session.tools import checked_rules
 from ..spec import BoundSpec
 from ..spec.attach import misnamed, unheld
-from . import builders, graph_run, task
+from . import builders, graph_answers, graph_run, task
 from .graph_channel import OutcomeChannel
 from .graph_class import attached
 from .graph_run import RUN, Bounds
@@ -51,6 +52,8 @@ def bound_graph(
     scope: Literal["run", "thread"] = "run",
     on_breach: Literal["end", "raise"] = "end",
     key: str = "bound",
+    argument_rules: Mapping[str, Any] | None = None,
+    output_rules: Mapping[str, Any] | None = None,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """A compiled copy of a graph in which every node is guarded, sub-graphs included. The graph is not changed.
 
@@ -73,6 +76,9 @@ def bound_graph(
         on_breach: ``end`` returns what the run has, with the outcome; ``raise`` raises ``BoundExceeded``, whose
             ``partial`` is the state.
         key: the name of the output channel, an identifier that the state does not have yet.
+        argument_rules: by tool a pure function of its arguments; a call for which it returns anything but ``True``,
+            or raises, is refused. A text that it returns is told to the model.
+        output_rules: by form of ``action_surface.outputs`` a pure function of an answer's text, in the same way.
 
     Raises:
         SpecError: an argument is wrong, the graph is no state graph, has the key already or is bounded already, the
@@ -81,11 +87,16 @@ def bound_graph(
         BoundExceeded: from the run, with ``on_breach="raise"``.
     """
     given = {"ledger": ledger, "clock": clock, "prices": prices, "sinks": sinks, "shadow": shadow}
-    bounds = _bounds(spec, session, given, approver, scope, on_breach, _key(key))
+    rules = {
+        "argument_rules": checked_rules(argument_rules),
+        "output_rules": outputs.checked_rules(output_rules),
+    }
+    bounds = _bounds(spec, session, given, approver, scope, on_breach, _key(key), rules)
     builder = builders.editable(graph)
     if builder.attached:
         raise SpecError("the graph is bounded already", key="graph", value=graph, allowed="the graph before that")
     _check_tools(bounds.spec, builder)
+    graph_answers.check(builder, bounds)
     _add(builder, bounds)
     hook.register()
     capped.install()
@@ -99,7 +110,14 @@ def bound_graph(
 
 
 def _bounds(
-    spec: Any, session: Any, given: Mapping[str, Any], approver: Any, scope: Any, on_breach: Any, key: str
+    spec: Any,
+    session: Any,
+    given: Mapping[str, Any],
+    approver: Any,
+    scope: Any,
+    on_breach: Any,
+    key: str,
+    rules: Mapping[str, Any],
 ) -> Bounds:
     if (spec is None) == (session is None):
         raise SpecError("give either a spec or a session", key="bound_graph")
@@ -127,6 +145,7 @@ def _bounds(
         on_breach=on_breach,
         key=key,
         shared=None if session is None else runs.Run(session),
+        **rules,
     )
 
 

@@ -13,6 +13,7 @@ from ..session.flow import adrive, drive
 from .graph_channel import OutcomeChannel
 from .graph_end import add_end
 from .graph_run import INVOCATION, Bounds, Invocation
+from .graph_turns import changed
 from .guard import END_NODE
 from .scoped_store import ScopedStore
 
@@ -37,7 +38,7 @@ def _bounded(kind: Any) -> Any:
         def stream(self, input: Any, config: Any = None, **kwargs: Any) -> Iterator[Any]:
             invocation = Invocation(self.bounds)
             try:
-                yield from kind.stream(_for(self, invocation), input, _with(config, invocation), **kwargs)
+                yield from kind.stream(_for(self, invocation), input, _with(self, config, invocation), **kwargs)
             except BaseException as error:
                 drive(invocation.left(error))
                 raise
@@ -46,7 +47,7 @@ def _bounded(kind: Any) -> Any:
 
         async def astream(self, input: Any, config: Any = None, **kwargs: Any) -> AsyncIterator[Any]:
             invocation = Invocation(self.bounds)
-            items = kind.astream(_for(self, invocation), input, _with(config, invocation), **kwargs)
+            items = kind.astream(_for(self, invocation), input, _with(self, config, invocation), **kwargs)
             try:
                 async for item in items:
                     yield item
@@ -56,6 +57,12 @@ def _bounded(kind: Any) -> Any:
                 raise
             else:
                 await adrive(invocation.left(None))
+
+        def bulk_update_state(self, config: Any, supersteps: Any) -> Any:
+            return kind.bulk_update_state(self, config, changed(supersteps))
+
+        async def abulk_update_state(self, config: Any, supersteps: Any) -> Any:
+            return await kind.abulk_update_state(self, config, changed(supersteps))
 
         def get_graph(self, *args: Any, **kwargs: Any) -> Any:
             return kind.get_graph(_shown(self), *args, **kwargs)
@@ -88,14 +95,19 @@ def linked(channel: Any, invocation: Invocation) -> OutcomeChannel:
     return made
 
 
-def _with(config: Any, invocation: Invocation) -> dict[str, Any]:
-    config = dict(config or {})
-    configurable = {**(config.get("configurable") or {}), INVOCATION: invocation}
+def _with(graph: Any, config: Any, invocation: Invocation) -> dict[str, Any]:
+    made: dict[str, Any] = dict(config or {})
+    configurable = {**(made.get("configurable") or {}), INVOCATION: invocation}
     around = configurable.get(_RUNTIME)
     if around is not None and around.store is not None:
         # In a node of another graph the store is that graph's.
         configurable[_RUNTIME] = around.override(store=_scoped(around.store))
-    return {**config, "configurable": configurable}
+    made["configurable"] = configurable
+    limit = made.get("recursion_limit", (graph.config or {}).get("recursion_limit"))
+    if invocation.bounds.holds_answers and limit is not None:
+        # The node that judges the last answer is a step of ours.
+        made["recursion_limit"] = limit + 1
+    return made
 
 
 def _scoped(store: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph._internal._runnable import RunnableCallable
 from langgraph.channels import LastValueAfterFinish
@@ -18,20 +18,18 @@ from langgraph.pregel._write import ChannelWrite, ChannelWriteTupleEntry
 
 from ..core.errors import BoundExceeded
 from ..langchain import capped, runs
+from ..langchain.closing_messages import last_message, last_question
 from ..langchain.errors import bubbling
 from ..langchain.texts import refusal_text, stop_text
 from ..session import closing
 from ..session.flow import Call, Flow, Op, adrive, drive
 from . import graph_run, task
 from .conversation import appended, conversation, unanswered
+from .graph_answers import held
 from .graph_run import Bounds, Invocation
-from .guard import END_NODE
+from .guard import END_NODE, HELD
 
 _TRIGGER = f"branch:to:{END_NODE}"
-_LAST = (
-    "This is your last answer, and no tool can be called any more. "
-    "Say what you have found and done, and what is missing."
-)
 
 
 def add_end(compiled: Any, bounds: Bounds) -> None:
@@ -59,8 +57,13 @@ def _end(bounds: Bounds, config: Mapping[str, Any]) -> Flow[dict[str, Any]]:
     assert invocation is not None, "a guard that ended the run was in this graph"
     run = yield from invocation.begun(config)
     session = run.session
-    stopped = invocation.passed() or BoundExceeded(session.ending.read()[1] or "cancelled")
+    stopped = invocation.passed()
     with runs.inside(bounds, run):
+        if stopped is None and task.read(config, [_TRIGGER]).get(_TRIGGER) == HELD:
+            update = yield from _answer(invocation, config)
+            invocation.closed = True
+            return {bounds.key: {}, **update}
+        stopped = stopped or BoundExceeded(session.ending.read()[1] or "cancelled")
         if bounds.on_breach == "raise":
             stopped.outcome = yield Op(lambda: session.outcome_if(ended=True), session.ledger.blocking)
             stopped.partial = task.state(config)
@@ -77,25 +80,31 @@ def _end(bounds: Bounds, config: Mapping[str, Any]) -> Flow[dict[str, Any]]:
         return {bounds.key: {"outcome": outcome.as_dict()}, **appended(config, {}, last, not_run)}
 
 
+def _answer(invocation: Invocation, config: Any) -> Flow[dict[str, Any]]:
+    """The last answer of a run that no bound has ended, or what leaves in its place."""
+    assert invocation.run is not None
+    session = invocation.run.session
+    try:
+        return (yield from held(invocation, config))
+    except BoundExceeded as refused:
+        refused.outcome = yield Op(lambda: session.outcome_if(ended=True), session.ledger.blocking)
+        invocation.stopped = refused
+        raise bubbling(refused) from None
+
+
 def _closing_answer(invocation: Invocation, config: Any, not_run: Any) -> Flow[AIMessage | None]:
     """The answer of the closing call, ``None`` where there is none: not declared, no room, no model, no words."""
     assert invocation.run is not None
-    model, messages = invocation.model, conversation(config)
+    room, messages = invocation.run.session.closing, conversation(config)
+    model = invocation.model or (room.speaker if room is not None else None)
     if not (yield from closing.release(invocation.run.session)) or model is None:
         return None
     if not isinstance(messages, (list, tuple)) or not all(isinstance(m, BaseMessage) for m in messages):
         return None
-    asked = [*messages, *unanswered(messages, not_run), HumanMessage(content=_LAST, name="bound")]
+    asked = [*messages, *unanswered(messages, not_run), last_question()]
     try:
         with capped.models(invocation.saw):
             answer = yield Call(lambda: model.invoke(asked, config), lambda: model.ainvoke(asked, config))
     except Exception:  # noqa: BLE001 - whatever keeps the last answer away, the run ends with a text of ours
         return None
-    if not answer.text:
-        return None
-    return AIMessage(
-        content=answer.text,
-        id=answer.id,
-        usage_metadata=answer.usage_metadata,
-        response_metadata={**answer.response_metadata, "bound": {"closing_call": True}},
-    )
+    return last_message(answer)

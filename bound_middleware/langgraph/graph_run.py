@@ -19,12 +19,16 @@ from langgraph.errors import GraphBubbleUp
 
 from ..core.errors import BoundExceeded
 from ..langchain import runs
+from ..langchain.channel import concluded
 from ..session import charges, closing, scope
 from ..session.flow import Call, Flow, Op
 from ..session.outcome import RunOutcome
+from ..session.outputs import Judged
 from ..session.session import BoundSession
+from ..session.tools import desk_of
 from ..session.workers import beside
 from . import task
+from .graph_turns import SINCE
 
 #: The private channel that keeps the id of a run.
 RUN = "bound_graph_run"
@@ -44,11 +48,29 @@ class Bounds:
     scope: Literal["run", "thread"]
     on_breach: Literal["end", "raise"]
     key: str
+    output_rules: Mapping[str, Any] = field(default_factory=dict)
+    argument_rules: Mapping[str, Any] = field(default_factory=dict)
     shared: runs.Run | None = None
     """The one session of all runs, when it was given."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     opened: WeakValueDictionary[str, BoundSession] = field(default_factory=WeakValueDictionary)
     """Sessions that somebody keeps: the runs, and the tasks that have just opened one."""
+
+    @property
+    def holds_answers(self) -> bool:
+        """Whether answers are judged before they leave."""
+        return self.spec.limits(self.spec.agent).outputs is not None
+
+    def withholds(self, invocation: Invocation) -> bool:
+        """Whether an answer may be kept from leaving; in shadow mode none is."""
+        return self.holds_answers and invocation.run is not None and not invocation.run.session.shadow
+
+    def ruled(self, run: runs.Run) -> runs.Run:
+        """The run, whose session knows the rules in Python."""
+        desk = desk_of(run.session)
+        desk.rules = self.argument_rules or desk.rules
+        desk.output_rules = self.output_rules or desk.output_rules
+        return run
 
     def new_run(self) -> Flow[runs.Run]:
         """The run that starts with this input; the task that takes the input asks."""
@@ -97,7 +119,7 @@ class Bounds:
 class Invocation:
     """One invocation of a bounded graph. Thread-safe: the tasks of a step share it."""
 
-    __slots__ = ("_config", "bounds", "closed", "ended", "model", "run", "stopped")
+    __slots__ = ("_config", "bounds", "closed", "ended", "model", "run", "screened", "stopped", "withheld")
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -108,13 +130,17 @@ class Invocation:
         self.ended = False
         self.model: BaseChatModel | None = None
         """The last model that was called in it."""
+        self.screened: set[int] = set()
+        """Texts that were let go, or put in the place of one that was not."""
+        self.withheld: Judged | None = None
+        """The last answer that was taken out where a node wrote it."""
         self._config: Any = None
 
     def begun(self, config: Mapping[str, Any]) -> Flow[runs.Run]:
         """The run; known from the first task on."""
         self._config = config
         if self.run is None:
-            self.run = yield from self.bounds.run_of(config)
+            self.run = self.bounds.ruled((yield from self.bounds.run_of(config)))
             yield from self._goes_on(self.run.session)
         return self.run
 
@@ -127,16 +153,21 @@ class Invocation:
     def begins(self, config: Mapping[str, Any]) -> Flow[dict[str, Any]]:
         """A new run begins with this input: the writes that say so."""
         self._config = config
-        self.run = yield from self.bounds.new_run()
+        self.run = self.bounds.ruled((yield from self.bounds.new_run()))
         session = self.run.session
         yield from self._goes_on(session)
         # The same for each run: what nodes read is in the key of a cache.
         outcome = RunOutcome(status="running", fingerprint=session.spec.fingerprint)
-        return {RUN: session.session_id, self.bounds.key: {"outcome": outcome.as_dict(), "decisions": {}}}
+        own_run = self.bounds.shared is None and self.bounds.scope == "run"
+        since = session.session_id if own_run else (yield from runs.new_id(self.bounds))
+        started = {"outcome": outcome.as_dict(), "decisions": {}}
+        return {RUN: session.session_id, SINCE: since, self.bounds.key: started}
 
     def saw(self, model: BaseChatModel) -> None:
         """A model is called in a node of this invocation."""
         self.model = model
+        if self.run is not None and self.run.session.closing is not None:
+            self.run.session.closing.speaker = model
 
     def admitted(self, config: Mapping[str, Any], node: str, *, outer: bool) -> Flow[BoundExceeded | None]:
         """What keeps a node from running, if anything does; a step of the outer graph is counted once."""
@@ -175,7 +206,7 @@ class Invocation:
 
     def finish(self, value: dict[str, Any]) -> dict[str, Any]:
         """The output channel of a run that has nothing left to do; also the last event of the ``custom`` stream."""
-        if self.run is None or (self.stopped is not None and not self.closed):
+        if self.run is None or ((self.stopped is not None or self.bounds.holds_answers) and not self.closed):
             return value
         session = self.run.session
         outcome = beside(self._outcome) if session.ledger.blocking else self._outcome()
@@ -221,7 +252,7 @@ def of(config: Mapping[str, Any]) -> Invocation | None:
 
 def _outcome_of(value: Mapping[str, Any], outcome: dict[str, Any]) -> dict[str, Any]:
     """The session's outcome; what a decision stopped is not completed because no bound was reached."""
-    said = value.get("outcome") or {}
+    said = concluded(value).get("outcome") or {}
     if said.get("status") == "stopped" and outcome["status"] == "completed":
         return {**outcome, "status": "stopped", "stop_reason": said["stop_reason"], "detail": said["detail"]}
     return outcome

@@ -24,14 +24,14 @@ from langgraph.pregel import Pregel
 from ..core.errors import BoundExceeded
 from ..core.verdicts import Approval
 from ..langchain.approval import at_call
+from ..langchain.subagents import innermost
 from ..langchain.texts import stopped_text
 from ..langchain.tool_deadlines import arun_request, run_request
 from ..langchain.tool_seam import Execute, call_of, error_message, performed, refusal_message
-from ..langchain.turns import turn_of
 from ..session import approvals, charges
 from ..session.flow import Call, Flow, adrive, drive
 from ..session.tools import Admission, judge
-from . import task
+from . import graph_turns, task
 from .approval_effects import effect_key
 from .approvals import Batch as Asked
 from .approvals import ask_batch
@@ -55,10 +55,16 @@ class Batch:
 
     def __init__(self, invocation: Invocation, config: Mapping[str, Any]) -> None:
         assert invocation.run is not None
-        self.invocation, self.session, self.config = invocation, invocation.run.session, config
+        self.invocation, self.session, self.config = invocation, innermost(invocation.run.session), config
         self._decided: dict[str, list[Decided]] = {}
         self._number: dict[str, int] = {}
         self._opened: list[str] = []
+
+    @property
+    def run_id(self) -> str:
+        """The run of the whole graph: a sub-graph's account has another id in each dispatch."""
+        assert self.invocation.run is not None
+        return self.invocation.run.session.session_id
 
     def put(self, call: Mapping[str, Any], decided: Decided) -> None:
         """Keep a decision until the call begins."""
@@ -130,7 +136,7 @@ def asked(node: Any, input: Any, invocation: Invocation, config: Mapping[str, An
     if not isinstance(node, ToolNode):
         return None
     assert invocation.run is not None
-    return (yield from ask_batch(node, input, (invocation.run.session,), config, charges.would_ask))
+    return (yield from ask_batch(node, input, (innermost(invocation.run.session),), config, charges.would_ask))
 
 
 def tool_names(node: Any) -> set[str]:
@@ -219,7 +225,8 @@ def _run(request: Any, execute: Execute) -> Flow[Any]:
     if isinstance(decided, BoundExceeded):
         return refusal_message(call, decided)
     try:
-        return (yield from performed(batch.session, request, decided, execute))
+        turn = graph_turns.current()
+        return (yield from performed(batch.session, request, decided, execute, turn, batch.run_id))
     except BoundExceeded as error:
         if not batch.invocation.is_ours(error):
             raise
@@ -238,7 +245,7 @@ def _admitted(batch: Batch, request: Any, *, ahead: bool) -> Flow[Decided]:
         return before
     approved: Approval | ToolMessage = ""
     if approvals.waits(session, call["name"]):
-        effect = effect_key(session, call, batch.config, turn_of(request.state))
+        effect = effect_key(session, call, batch.config, graph_turns.current(), batch.run_id)
         alone = task.was_sent(batch.config)
         approved = yield from at_call(session, call, batch.config, effect, would_ask=charges.would_ask, alone=alone)
     if isinstance(approved, ToolMessage):

@@ -18,14 +18,18 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
 from ..core.errors import BoundExceeded, SpecError
-from ..langchain import capped, runs
+from ..langchain import capped, runs, subagents
 from ..session.flow import Call, Flow, adrive, drive
-from . import builders, graph_run, graph_tools, holding, task
+from . import builders, graph_answers, graph_raising, graph_run, graph_tools, graph_turns, holding, task
 from .graph_run import Bounds, Invocation
+from .seen import writes_any
+from .subagents import agents_of, handed
 
 #: The node that ends a stopped run.
 END_NODE = "bound#end"
 _TO_END = f"branch:to:{END_NODE}"
+#: What leads to it when no bound has ended the run, and its last answer is to be judged.
+HELD = "held"
 #: What a rollback from outside looks for at a node.
 _KEPT = ("rollback", "keep")
 
@@ -36,6 +40,8 @@ class Place:
 
     node: str
     outputs: Collection[str] | None = None
+    agents: Collection[str] = frozenset()
+    """The nodes beside it that are agents."""
 
     @property
     def outer(self) -> bool:
@@ -69,7 +75,9 @@ class Guard(Runnable[Any, Any]):
             )
         )
 
-    def _flow(self, input: Any, config: Mapping[str, Any], call: Callable[[Any], Call]) -> Flow[Any]:
+    def _flow(
+        self, input: Any, config: Mapping[str, Any], call: Callable[[Any], Call], *, again: bool = False
+    ) -> Flow[Any]:
         invocation = graph_run.of(config)
         if invocation is None:
             raise SpecError(
@@ -79,20 +87,36 @@ class Guard(Runnable[Any, Any]):
             )
         run = yield from invocation.begun(config)
         with runs.inside(self.bounds, run):
+            if not again:
+                yield from graph_raising.answered(invocation, config)
             stopped = yield from invocation.admitted(config, self.place.node, outer=self.place.outer)
+            if stopped is not None and (yield from graph_raising.raised(invocation, stopped, config)):
+                return (yield from self._flow(input, config, call, again=True))
             if stopped is not None:
                 # Only an answer can be given to a tool call now, and each needs one.
                 answers = graph_tools.refusals(self.inner, input, stopped)
                 return self._cut(answers, config)
             try:
-                result = yield from self._run(input, config, invocation, call)
+                subagents.passage(run.session, id=task.task_id(config), name=self.place.node)
+                with graph_turns.counted(config):
+                    result = yield from self._run(input, config, invocation, call)
             except BoundExceeded as error:
+                if (yield from graph_raising.raised(invocation, error, config)):
+                    return (yield from self._flow(input, config, call, again=True))
                 if not invocation.is_ours(error):
                     raise
                 invocation.stop(error)
                 return self._cut(None, config)
-            if invocation.passed() is not None:
+            result = yield from graph_answers.screened(invocation, result, config)
+            refused = yield from handed(run.session, self.place.node, result, self.place.agents, config)
+            if refused is not None:
+                invocation.stop(refused)
                 return self._cut(result, config)
+            stopped = invocation.passed()
+            if stopped is not None and not graph_raising.asks_later(invocation, stopped, config):
+                return self._cut(result, config)
+            if self.place.outer and self.bounds.holds_answers:
+                task.write(config, [(_TO_END, HELD)])
             return self._seen(result, config)
 
     def _run(
@@ -104,7 +128,8 @@ class Guard(Runnable[Any, Any]):
         if asked is not None and given is None:
             return asked.join(None)
         batch = yield from graph_tools.judged(self.inner, given, invocation, config)
-        with capped.models(invocation.saw), graph_tools.running(batch):
+        in_pieces = not self.bounds.withholds(invocation)
+        with capped.models(invocation.saw, in_pieces=in_pieces), graph_tools.running(batch):
             result = yield call(given)
         return result if asked is None else asked.join(result)
 
@@ -115,15 +140,17 @@ class Guard(Runnable[Any, Any]):
 
     def _seen(self, result: Any, config: Mapping[str, Any]) -> Any:
         """LangGraph gives the values out after a step that wrote to one of them; the last one has the outcome."""
-        if self.place.outputs is not None and not _writes(result, self.place.outputs):
+        if self.place.outputs is not None and not writes_any(result, self.place.outputs):
             task.write(config, [(self.bounds.key, {})])
         return result
 
 
 def guard_all(builder: Any, bounds: Bounds, outputs: Collection[str] | None) -> None:
     """Guard every node of a builder that may be edited, and let no edge be chosen behind one that is cut."""
+    graph_turns.add_channels(builder)
+    agents = agents_of(builder, bounds.spec.agents)
     for name, spec in builder.nodes.items():
-        spec.runnable = _guarded(spec.runnable, bounds, Place(node=name, outputs=outputs))
+        spec.runnable = _guarded(spec.runnable, bounds, Place(node=name, outputs=outputs, agents=agents))
     for name, found in builder.branches.items():
         if name != START:
             builder.branches[name] = {
@@ -171,16 +198,3 @@ def _without_goto(result: Any) -> Any:
     if isinstance(result, (list, tuple)):
         return [_without_goto(part) for part in result]
     return Command(update=result.update) if isinstance(result, Command) and result.graph is None else result
-
-
-def _writes(result: Any, outputs: Collection[str]) -> bool:
-    if result is None:
-        return False
-    if isinstance(result, dict):
-        return any(name in outputs for name in result)
-    if isinstance(result, Command):
-        update = result.update
-        return _writes(update, outputs) if isinstance(update, (dict, type(None))) else True
-    if isinstance(result, (list, tuple)):
-        return any(_writes(part, outputs) for part in result)
-    return True

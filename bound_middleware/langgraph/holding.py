@@ -19,7 +19,7 @@ from langgraph.errors import ParentCommand
 from langgraph.types import Command, Send
 
 from . import task
-from .deciding import HELD
+from .fence import HELD
 
 #: Kinds of entries: a target of our graph, a command to the graph around, a sent input, values for edges.
 _GOTO, _PARENT, _SENT, _EXTRA = "goto", "parent", "sent", "extra"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph._internal._runnable import RunnableCallable
 from langgraph.graph import END, START
 from langgraph.graph._branch import BranchSpec
@@ -28,10 +28,14 @@ from ..langchain import runs
 from ..session.flow import Flow, adrive, drive
 from . import builders, holding, task
 from .counting import RUN, run_of
-from .deciding import HELD, Decider, Step, kept, outcome
+from .deciding import Decider, Step, kept, outcome
 from .decision_node import BoundDecisionNode, output_key
+from .emptying import emptiable
+from .fence import HELD, Fenced, RunChannel, SavepointChannel, run_write
 from .rollback import Rollback
-from .savepoints import SAVEPOINTS, merge_savepoints
+from .savepoints import SAVEPOINTS
+from .seen import Seen
+from .stepping import Stepped
 from .ways import Preset, Ways, check_nodes, unknown_node
 
 G = TypeVar("G")
@@ -126,10 +130,11 @@ def _ways(given: Ways, after: str, replan: str | None, nodes: list[str]) -> Ways
 
 
 def _add(builder: Any, site: _Site, decider: Decider) -> None:
+    builder.channels = {name: emptiable(channel) for name, channel in builder.channels.items()}
     builders.add_output(builder, decider.key)
-    builders.add_private(builder, RUN, builders.last_value())
+    builders.add_private(builder, RUN, RunChannel(str))
     builders.add_private(builder, HELD, builders.merging(holding.merge_held))
-    builders.add_private(builder, SAVEPOINTS, builders.merging(merge_savepoints))
+    builders.add_private(builder, SAVEPOINTS, SavepointChannel())
     spec = builder.nodes[site.node]
     builder.ours = builder.ours | {site.decide, site.accept, site.ask}
     builder.outputs = builder.outputs | {decider.key}
@@ -180,15 +185,19 @@ def _wrap(builder: Any, site: _Site, decider: Decider) -> None:
     for name, spec in builder.nodes.items():
         if name == site.node:
             inner = rollback.journalled(spec.runnable)
+            # One that was decided on before has its fence inside, and returns writes of ours.
+            user = inner if _has_engine(spec) else Fenced(inner, lambda: builder.ours)
             known = lambda: builder.channels.keys() | builder.managed.keys()  # noqa: E731
-            held = holding.Holding(inner, name, known, lambda: builder.outputs)
-            outer = rollback.guarded(held, node=name, channels=builder.channels, run=run_of, keep=keep)
+            held = holding.Holding(user, name, known, lambda: builder.outputs)
+            guarded = rollback.guarded(held, node=name, channels=builder.channels, run=run_of, keep=keep)
+            outer: Runnable[Any, Any] = Stepped(guarded, decider.begun)
         elif name in builder.ours or _has_engine(spec):
             continue
         else:
             inner = rollback.journalled(spec.runnable)
-            outer = rollback.watched(spec.runnable, node=name, keep=keep)
-        spec.runnable = holding.shell(outer, inner, rollback=rollback, keep=keep)
+            outer = rollback.watched(Fenced(inner, lambda: builder.ours), node=name, keep=keep)
+        seen = Seen(outer, lambda: builder.outputs, lambda: builder.schemas[builder.output_schema])
+        spec.runnable = holding.shell(seen, inner, rollback=rollback, keep=keep)
 
 
 def _has_engine(spec: Any) -> bool:
@@ -222,10 +231,15 @@ class _Gate:
         return self._routed(await adrive(self.decider.answered(config)), config)
 
     def accept(self, state: Any, config: RunnableConfig) -> Any:
+        # Nothing else may be written in the last step of a run, whose end the output channel is told.
+        key, node = self.decider.key, self.site.node
+        decided = (task.read(config, [key]).get(key) or {}).get("decisions") or {}
+        again = {node: decided[node]} if node in decided else {}
+        task.write(config, [(key, {"decisions": again})])
         return holding.released(config, self.site.node)
 
     async def aaccept(self, state: Any, config: RunnableConfig) -> Any:
-        return holding.released(config, self.site.node)
+        return self.accept(state, config)
 
     def _routed(self, step: Step, config: Mapping[str, Any]) -> Command[Any]:
         ways, node = self.decider.ways, self.site.node
@@ -247,7 +261,7 @@ def _add_entry(builder: Any) -> None:
     def begin() -> Flow[list[ChannelWriteEntry]]:
         run = yield from runs.new_id(builder)
         started = {"outcome": (yield from outcome("running")), "decisions": {}}
-        fresh = {RUN: run, HELD: Overwrite({}), **{key: Overwrite(started) for key in outputs}}
+        fresh = {RUN: run_write(run), HELD: Overwrite({}), **{key: Overwrite(started) for key in outputs}}
         return [ChannelWriteEntry(name, value) for name, value in fresh.items()]
 
     def enter(state: Any, config: RunnableConfig) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..core.errors import SpecError
+from ..decision.collectors import Collectors, StepRun
 from ..decision.contract_scores import ContractEvaluator
 from ..decision.contracts import StepContract
 from ..decision.evidence import ExecutionEvidence
@@ -23,7 +24,8 @@ T = TypeVar("T")
 class Judge:
     """What a decision rests on. Functions of the user's may be coroutine functions.
 
-    ``contract``: a ``StepContract``, or state -> one. ``collect``: an ``EvidenceCollector``, or state -> evidence.
+    ``contract``: a ``StepContract``, or state -> one. ``collect``: an ``EvidenceCollector``, or state -> evidence;
+    ``Collectors`` are given the step, other collectors the state.
     ``evaluate``: an evaluator, or (contract, evidence, state) -> scores; ``None`` is ``ContractEvaluator``.
     """
 
@@ -47,8 +49,8 @@ class Judge:
             raise SpecError("an evaluator of one's own scores the influence too", key="influence", allowed="None")
         ContractEvaluator(influence=self.influence)
 
-    def judged(self, state: Any, node: str) -> Flow[EvaluationResult]:
-        """The result on a state.
+    def judged(self, state: Any, node: str, step: StepRun | None = None) -> Flow[EvaluationResult]:
+        """The result on a state, and on the ``step`` that led to it where that is known.
 
         Raises:
             SpecError: a function gave something else than it must, or is async in a sync call.
@@ -56,15 +58,16 @@ class Judge:
         contract = self.contract
         if not isinstance(contract, StepContract):
             contract = _checked("contract", (yield from asked("contract", node, contract, state)), StepContract)
-        given = yield from self._evidence(contract, state, node)
+        given = yield from self._evidence(contract, state, node, step)
         evidence = _checked("collect", given, ExecutionEvidence)
         scores = yield from self._scores(contract, evidence, state, node)
         return BoundPolicy().decide(with_findings(scores, contract, evidence), self.criteria)
 
-    def _evidence(self, contract: StepContract, state: Any, node: str) -> Flow[Any]:
+    def _evidence(self, contract: StepContract, state: Any, node: str, step: StepRun | None) -> Flow[Any]:
         collector = getattr(self.collect, "collect", None)
         if callable(collector):
-            return (yield from asked("collect", node, collector, contract=contract, execution=state))
+            execution = step if isinstance(self.collect, Collectors) else state
+            return (yield from asked("collect", node, collector, contract=contract, execution=execution))
         return (yield from asked("collect", node, self.collect, state))
 
     def _scores(

@@ -22,6 +22,7 @@ from .effect_scope import Effects, Place
 from .effect_store import EffectJournal, MemoryJournal
 from .effect_tools import awrap_tool_call, journalled, wrap_tool_call
 from .effects import Effect, checked
+from .fates import Fate, fate_of
 from .rollback_nodes import Guarded
 from .savepoints import SAVEPOINTS, merge_savepoints
 from .workspace import Workspace, workspace_of
@@ -235,7 +236,8 @@ class Rollback:
         could_not = list(effects.could_not_undo)
         if self.workspace is not None:
             workspace = self.workspace
-            files = yield Op(lambda: workspace.restored(thread_id=place.thread_id, since=found["workspace"]), True)
+            which = {"thread_id": place.thread_id, "since": found["workspace"], "request": rollback_id}
+            files = yield Op(lambda: workspace.restored(**which), True)
             restored += files.restored
             could_not += files.left
         update = extra
@@ -251,6 +253,13 @@ class Rollback:
             restored=tuple(restored), compensated=effects.compensated, could_not_undo=tuple(could_not)
         )
         return Restored(update=update, report=report)
+
+    def fate(self, config: Mapping[str, Any], *, run: Run = None, rolled_back: bool) -> Flow[Fate]:
+        """What became of a tool call since the savepoint: words for a model that does not see its answer."""
+        found = yield from self.savepoint(config, run=run)
+        order = 0 if found is None else found["effects"]
+        recorded = yield from since_order(self.effects, Place.of(config), order)
+        return fate_of(self.effects, recorded, rolled_back=rolled_back)
 
     def compensated(
         self, chosen: tuple[Effect, ...], rollback_id: str, *, place: Place, node: str, dry_run: bool = False

@@ -8,6 +8,7 @@ that was cut off goes on when it is called again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from langgraph.checkpoint.base import CheckpointTuple, copy_checkpoint
@@ -97,7 +98,7 @@ def _flow(
     restored, could_not = _values_that_differ(graph, head, target), list(undone.could_not_undo)
     if found.workspace is not None:
         workspace = found.workspace
-        act = workspace.plan if dry_run else workspace.restored
+        act = workspace.plan if dry_run else partial(workspace.restored, request=rollback_id)
         files = yield Op(lambda: act(thread_id=str(thread_id), since=files_since, checkpoint_id=since), True)
         restored += files.restored
         could_not += files.left

@@ -8,7 +8,6 @@ of them ran in this run.
 
 from __future__ import annotations
 
-import copy
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +20,8 @@ from langgraph.types import Overwrite
 
 from ..session.flow import Call, Flow
 from .effect_scope import Place
+from .emptying import EMPTIED, can_be_emptied
+from .likeness import copied, likeness
 
 #: The private channel. It is never restored itself.
 SAVEPOINTS = "bound_savepoints"
@@ -29,6 +30,7 @@ _READ = "__pregel_read"
 _SCRATCHPAD = "__pregel_scratchpad"
 _CHECKPOINTER = "__pregel_checkpointer"
 _MISSING = object()
+_CHANGED_IN_PLACE = "a part of it could not be copied, and was changed in place"
 
 
 def merge_savepoints(left: dict[str, Any] | None, right: dict[str, Any] | None) -> dict[str, Any]:
@@ -37,6 +39,30 @@ def merge_savepoints(left: dict[str, Any] | None, right: dict[str, Any] | None) 
         return right or left or {}
     newer = (right["step"], right["kind"] == "accept") >= (left["step"], left["kind"] == "accept")
     return right if newer or right["invocation"] != left["invocation"] else left
+
+
+#: What every savepoint has.
+_PARTS = frozenset(
+    (
+        "id",
+        "kind",
+        "node",
+        "run",
+        "step",
+        "invocation",
+        "checkpoint_id",
+        "effects",
+        "workspace",
+        "with_state",
+        "values",
+        "shared",
+    )
+)
+
+
+def is_savepoint(value: Any) -> bool:
+    """Whether this is a savepoint as ``taken`` makes it, and not something that somebody else wrote."""
+    return isinstance(value, dict) and value.keys() == _PARTS
 
 
 def user_channels(channels: Mapping[str, Any], keep: Iterable[str] = ()) -> dict[str, BaseChannel[Any, Any, Any]]:
@@ -70,6 +96,12 @@ def taken(
     ``effects`` and ``workspace`` are the heads of the two journals at this moment.
     """
     place = Place.of(config)
+    values: dict[str, Any] = {}
+    shared: dict[str, str] = {}
+    for name, value in read(config, user_channels(channels, keep)).items():
+        values[name], is_shared = copied(value)
+        if is_shared:
+            shared[name] = likeness(value)
     return {
         "id": uuid.uuid4().hex,
         "kind": kind,
@@ -81,7 +113,8 @@ def taken(
         "effects": effects,
         "workspace": workspace,
         "with_state": with_state,
-        "values": {name: _copied(value) for name, value in read(config, user_channels(channels, keep)).items()},
+        "values": values,
+        "shared": shared,
     }
 
 
@@ -140,8 +173,9 @@ def restoring(
     """The update that brings the state back, what it restores, and what it cannot.
 
     Only channels that differ are written. Reducer channels get ``Overwrite``. A channel that had no value goes
-    back to its empty value when it has one: what its reducer starts with, or an empty list, dict, set or tuple when
-    that is its type; else to ``None``, which is as far as LangGraph allows from inside.
+    back to having none where it can be emptied; else to its empty value when it has one: what its reducer starts
+    with, or an empty list, dict, set or tuple when that is its type; else to ``None``, which is as far as LangGraph
+    allows from inside.
     ``extra`` is what the node adds to the restored state, through the reducers.
     """
     ours = user_channels(channels, keep)
@@ -149,8 +183,11 @@ def restoring(
     update: dict[str, Any] = {}
     restored: list[dict[str, Any]] = []
     stuck: list[dict[str, Any]] = []
+    shared = savepoint.get("shared") or {}
     for name, channel in ours.items():
-        target = then[name] if name in then else _empty(channel)
+        if name in shared and likeness(then[name]) != shared[name]:
+            stuck.append({"kind": "channel", "name": name, "reason": _CHANGED_IN_PLACE})
+        target = then[name] if name in then else _before_any_write(channel)
         if (name not in then and name not in now) or _same(now.get(name, _MISSING), target):
             continue
         if isinstance(channel, Topic):
@@ -158,12 +195,17 @@ def restoring(
                 {"kind": "channel", "name": name, "reason": "a Topic only grows; LangGraph cannot reset it"}
             )
             continue
-        value = None if target is _MISSING else _copied(target)
+        how = "emptied"
+        if target is not _MISSING:
+            value, _ = copied(target)
+        elif can_be_emptied(channel):
+            value = dict(EMPTIED)
+        else:
+            value, how = None, "None"
         update[name] = Overwrite(value) if _takes_overwrite(channel) else value
         entry: dict[str, Any] = {"kind": "channel", "name": name}
-        restored.append(
-            entry if name in then else {**entry, "how": "emptied" if target is not _MISSING else "None"}
-        )
+        if not any(left["name"] == name for left in stuck):
+            restored.append(entry if name in then else {**entry, "how": how})
     for name, value in (extra or {}).items():
         held = update.get(name)
         update[name] = Overwrite(_reduced(ours[name], held.value, value)) if isinstance(held, Overwrite) else value
@@ -177,12 +219,14 @@ def _reduced(channel: Any, old: Any, more: Any) -> Any:
     return fresh.get()
 
 
-def _empty(channel: BaseChannel[Any, Any, Any]) -> Any:
+def _before_any_write(channel: BaseChannel[Any, Any, Any]) -> Any:
     """The value of the channel before anything was written to it, whatever it holds now."""
     nothing: Any = LastValue(object).checkpoint()
     try:
         return channel.from_checkpoint(nothing).get()
     except EmptyChannelError:
+        if can_be_emptied(channel):
+            return _MISSING
         kind = typing.get_origin(channel.typ) or channel.typ
         return kind() if kind in (list, dict, set, tuple) else _MISSING
 
@@ -192,21 +236,7 @@ def _takes_overwrite(channel: Any) -> bool:
 
 
 def _same(left: Any, right: Any) -> bool:
-    if left is right:
-        return True
-    try:
-        return type(left) is type(right) and bool(left == right)
-    except (TypeError, ValueError):
-        # Arrays compare to arrays: written again, which does no harm.
-        return False
-
-
-def _copied(value: Any) -> Any:
-    try:
-        return copy.deepcopy(value)
-    except (TypeError, AttributeError, NotImplementedError):
-        # A lock or a connection in the state is shared; it cannot be restored in any other sense.
-        return value
+    return left is right or likeness(left) == likeness(right)
 
 
 def _invocation(config: Mapping[str, Any]) -> int:

@@ -14,6 +14,19 @@ from langgraph.pregel._write import ChannelWriteEntry
 
 _READ, _CALL, _TASK, _SEND = "__pregel_read", "__pregel_call", "__pregel_task_id", "__pregel_send"
 _CLOSED = "__bound_closed"
+#: Our channels that no user sees, of decisions and of bounds.
+_PRIVATE = frozenset(
+    (
+        "bound_decision_run",
+        "bound_held",
+        "bound_savepoints",
+        "bound_run_id",
+        "bound_turn",
+        "bound_graph_run",
+        "bound_graph_steps",
+        "bound_graph_since",
+    )
+)
 _EDGES = ("branch:", "join:", "__")
 
 
@@ -56,9 +69,16 @@ def close_edges(config: Mapping[str, Any], instead: tuple[str, Any] | None) -> N
         send([(name, value) for name, value in entries if name in known and not name.startswith(_EDGES)])
 
     configurable[_SEND], configurable[_CLOSED] = to_state, True
-    object.__setattr__(configurable[_CALL].args[0](), "cache_key", None)
+    running = _running(config)
+    if running is not None:
+        object.__setattr__(running, "cache_key", None)
     if instead is not None:
         send([instead])
+
+
+def is_cached(config: Mapping[str, Any]) -> bool:
+    """Whether a cache keeps what this task writes."""
+    return getattr(_running(config), "cache_key", None) is not None
 
 
 def is_closed(config: Mapping[str, Any]) -> bool:
@@ -98,6 +118,11 @@ def names_of_graph(config: Mapping[str, Any]) -> frozenset[str]:
     return frozenset((here, without_ids, node(config)))
 
 
+def sent_as(config: Mapping[str, Any]) -> str:
+    """Which of the tasks that were sent in a step this is: the same in each dispatch; empty for others."""
+    return repr(_metadata(config)["langgraph_path"]) if was_sent(config) else ""
+
+
 def was_sent(config: Mapping[str, Any]) -> bool:
     """Whether this task was started by a ``Send``, with an input of its own."""
     path: tuple[Any, ...] = _metadata(config).get("langgraph_path") or ()
@@ -119,8 +144,8 @@ def read(config: Mapping[str, Any], names: Iterable[str], *, fresh: bool = False
 
 def state(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of all channels that a user knows."""
-    hidden = ("__", "branch:", "join:", "bound_")
-    return read(config, [name for name in channels(config) if not name.startswith(hidden)])
+    hidden = ("__", "branch:", "join:")
+    return read(config, [name for name in channels(config) if not name.startswith(hidden) and name not in _PRIVATE])
 
 
 def has_node(config: Mapping[str, Any], name: str) -> bool:
@@ -149,7 +174,13 @@ def static_edges(config: Mapping[str, Any]) -> list[str]:
 
 
 def _writers(config: Mapping[str, Any]) -> Any:
-    return getattr(_conf(config)[_CALL].args[0](), "writers", ())
+    return getattr(_running(config), "writers", ())
+
+
+def _running(config: Mapping[str, Any]) -> Any:
+    """The task itself; ``None`` where LangGraph hides it, in a node with a time limit."""
+    call = _conf(config)[_CALL]
+    return call.args[0]() if hasattr(call, "args") else None
 
 
 @contextmanager

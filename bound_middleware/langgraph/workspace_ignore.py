@@ -1,21 +1,25 @@
 """Which paths of a workspace are left alone: what git ignores, or a list of our own where there is no repository.
 
-Ignored files belong to the user, also while the run changes the rules. So what existed and was ignored before a
-node ran stays ignored after it, and a new file is judged by the rules from before: a run can neither hide a file
-that it made from a rollback, nor expose one of the user's to it.
+Ignored files belong to the user, also while the run changes the rules. So a path is judged by the rules from before
+a node ran, and a rule that the run changed counts as it was until that is accepted with a savepoint: a run can
+neither hide a file that it made from a rollback, nor expose one of the user's to it. Of ignored files it is only
+watched whether they changed, because they are not restored.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
+import hashlib
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
-from .workspace_tree import Root, Skips, Tree
+from .workspace_rules import NAME, PREFIX, PRIVATE, Judge, Texts, outer_texts, text_in, tracked
+from .workspace_store import ChangedRules
+from .workspace_tree import Found, Root, opened, walked
 
-#: Left alone where git has no say: other version control, installed packages, caches.
+#: Left alone where git has no say: other version control, installed packages, caches. Nobody wants them back, so
+#: they are not watched either.
 DEFAULT_IGNORED = frozenset(
     (
         *(".git", ".hg", ".svn", ".bound", ".DS_Store"),
@@ -24,125 +28,166 @@ DEFAULT_IGNORED = frozenset(
     )
 )
 _DEFAULT_SUFFIXES = (".pyc", ".pyo")
-_GIT_TIMEOUT_S = 60
+#: A look at each of so many takes about a tenth of a second; beyond, changes of ignored files are not seen.
+WATCHED_MAX = 20_000
+
+#: What git said of a path, and whether it is a folder, by the rules that count there.
+Verdicts = dict[tuple[bytes, str, bool], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What decided at one moment: the texts that counted, what was in git's index, and what the run had changed."""
+
+    texts: Texts
+    tracked: frozenset[str]
+    changed: ChangedRules
 
 
 class Ignored:
-    """What is ignored at one moment, and the rules that say so."""
+    """What is ignored: by the texts on the disk, those apart that the run changed and nobody accepted.
 
-    def __init__(self, root: Root, private: str | None) -> None:
-        self._root, self._private = root, private
-        self._paths = _ignored_by_git(root.path)
-        self._above: tuple[str, dict[str, bytes]]
-        self._above = ("", {}) if self._paths is None else _rules_above(root.path)
+    Args:
+        root: the path of the workspace.
+        private: a path in it that is ours.
+        changed: what the run changed of the rules.
+        verdicts: what git said before; kept by the caller.
+        rules: with these, they alone count.
+    """
 
-    def skips(self, path: str, is_folder: bool) -> bool:
-        """Whether the path itself is ignored; nobody asks for what is below an ignored folder."""
-        if path == self._private:
-            return True
-        if self._paths is not None:
-            return path in self._paths
-        return path.rpartition("/")[2] in DEFAULT_IGNORED or (not is_folder and path.endswith(_DEFAULT_SUFFIXES))
+    def __init__(
+        self,
+        root: str,
+        private: str | None,
+        *,
+        changed: ChangedRules,
+        verdicts: Verdicts,
+        rules: Rules | None = None,
+    ) -> None:
+        self._private, self._changed, self._verdicts, self._rules = private, dict(changed), verdicts, rules
+        #: The texts on the disk, and those that count.
+        self.found: Texts = outer_texts(root)
+        self.texts: Texts = {}
+        #: The ignored files that are watched: the path that a rule names, and below it each file's stamp.
+        self.watched: dict[str, dict[str, tuple[int, ...]]] = {}
+        self._watched_count = 0
+        #: What git said of the paths that there are.
+        self.verdicts: Verdicts = {}
+        if rules is not None:
+            self.texts, self.tracked = dict(rules.texts), rules.tracked
+        else:
+            for path in {*self.found, *filter(_is_outside, changed)}:
+                self._count(path, self.found.get(path))
+            self.tracked = tracked(root) if PREFIX in self.texts else frozenset()
+        self._judge = Judge(self.texts) if PREFIX in self.texts else None
+        outside = sorted((path, text) for path, text in self.texts.items() if _is_outside(path))
+        self._chains = {"": hashlib.sha256(repr(outside).encode()).digest()}
 
-    def read_again(self, scan: Callable[[Skips], Tree], before: Tree, content: Callable[[str], bytes]) -> Tree:
-        """The tree after the run, with what the rules from before show of it.
+    def close(self) -> None:
+        """Git is not needed any more."""
+        if self._judge is not None:
+            self._judge.close()
 
-        ``scan`` reads the root; ``content`` gives what was stored under a SHA-256 before the run.
-        """
-        if self._paths is None:
-            return scan(self.skips)
-        now = _ignored_by_git(self._root.path)
-        if now is not None and not any(_is_rule(path) for path in now - self._paths):
-            left_out = self._paths | (now - before.keys())
-            tree = scan(lambda path, is_folder: path == self._private or path in left_out)
-            if _rules(tree) == _rules(before) and _rules_above(self._root.path) == self._above:
-                return tree
-        tree = scan(self.skips)
-        hidden = self._hidden(
-            [(p, n.kind == "folder") for p, n in tree.items() if p not in before], before, content
+    def left_out(self, root: Root, fd: int, prefix: str, found: Mapping[str, Found]) -> set[str]:
+        """Those of the names in a folder that are ignored; folders are asked about from the outermost."""
+        kinds = {name: stat.S_ISDIR(node.st_mode) for name, node in found.items() if name != ".git"}
+        if self._judge is None:
+            out = {name for name, is_folder in kinds.items() if _is_default(name, is_folder)}
+        else:
+            out = self._by_git(fd, prefix, kinds, has_rules=NAME in found)
+        own = {name for name in kinds if prefix + name == self._private}
+        for name in out - own:
+            if not _is_default(name, kinds[name]):
+                self._watch(root, prefix + name, found[name])
+        return out | own
+
+    @property
+    def rules(self) -> Rules:
+        """All that decides what is ignored, to judge by it later."""
+        return Rules(texts=self.texts, tracked=self.tracked, changed=self._changed)
+
+    def changed_since(self, before: Rules) -> ChangedRules:
+        """What the run changed of the rules until now, with what it changed earlier."""
+        now = dict(before.changed)
+        on_disk = dict(before.texts)
+        for path, (_, made) in before.changed.items():
+            on_disk.pop(path, None)
+            if made is not None:
+                on_disk[path] = made
+        for path in on_disk.keys() | self.found.keys():
+            if on_disk.get(path) != self.found.get(path):
+                now[path] = (before.texts.get(path), self.found.get(path))
+        return {path: (was, found) for path, (was, found) in now.items() if was != found}
+
+    def changed_files(self, before: Ignored) -> tuple[str, ...]:
+        """The ignored paths in which something changed, and what of git's own rules did."""
+        too_many = max(before._watched_count, self._watched_count) > WATCHED_MAX
+        paths = (
+            set()
+            if too_many
+            else {
+                path
+                for path in before.watched.keys() | self.watched.keys()
+                if before.watched.get(path) != self.watched.get(path)
+            }
         )
-        return {path: node for path, node in tree.items() if not _is_below(path, hidden)}
+        own = {".git/info/exclude"} if before.found.get(PRIVATE) != self.found.get(PRIVATE) else set()
+        return tuple(sorted(paths | own))
 
-    def _hidden(self, new: list[tuple[str, bool]], before: Tree, content: Callable[[str], bytes]) -> frozenset[str]:
-        """Those of the new paths that the rules from before ignore."""
-        if not new:
-            return frozenset()
-        prefix, above = self._above
-        rules = {prefix + path: content(digest) for path, digest in _rules(before).items()}
-        asked = "\0".join(f"{prefix}{path}{'/' if is_folder else ''}" for path, is_folder in new)
-        with tempfile.TemporaryDirectory(prefix="bound-rules-") as folder:
-            _git(folder, "init", "--quiet", "--template=")
-            for name, text in {**above, **rules}.items():
-                target = Path(folder, name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(text)
-            found = _git(folder, "check-ignore", "--no-index", "--stdin", "-z", given=asked) or ""
-        return frozenset(path[len(prefix) :].rstrip("/") for path in found.split("\0") if path)
+    def _count(self, path: str, text: bytes | None) -> bytes | None:
+        """The text that counts for one that is on the disk."""
+        was, made = self._changed.get(path, (text, text))
+        if made != text:
+            # Somebody else changed it after the run, so it is theirs.
+            del self._changed[path]
+        counts = was if made == text else text
+        if counts is not None:
+            self.texts[path] = counts
+        return counts
 
+    def _by_git(self, fd: int, prefix: str, kinds: Mapping[str, bool], *, has_rules: bool) -> set[str]:
+        assert self._judge is not None
+        path = prefix + NAME
+        text = None
+        if has_rules:
+            with suppress(OSError), opened(fd, NAME) as file:
+                text = text_in(file.fileno())
+        if text is not None:
+            self.found[path] = text
+        counts = self.texts.get(path) if self._rules is not None else self._count(path, text)
+        if counts is not None:
+            self._judge.add(path, counts)
+        above = self._chains[prefix[:-1].rpartition("/")[0]] if prefix else self._chains[""]
+        chain = above if counts is None else hashlib.sha256(above + counts).digest()
+        self._chains[prefix[:-1]] = chain
+        asked = [(prefix + name, is_folder) for name, is_folder in kinds.items()]
+        new = [(p, f) for p, f in asked if p not in self.tracked and (chain, p, f) not in self._verdicts]
+        for (p, f), verdict in zip(new, self._judge.ignored(new), strict=True):
+            self._verdicts[chain, p, f] = verdict
+        judged = {(chain, p, f): self._verdicts[chain, p, f] for p, f in asked if p not in self.tracked}
+        self.verdicts |= judged
+        return {path[len(prefix) :] for (_, path, _), is_ignored in judged.items() if is_ignored}
 
-def _is_rule(path: str) -> bool:
-    return path.rpartition("/")[2] == ".gitignore"
-
-
-def _rules(tree: Tree) -> dict[str, str]:
-    return {path: node.digest for path, node in tree.items() if _is_rule(path) and node.kind == "file"}
-
-
-def _is_below(path: str, folders: frozenset[str]) -> bool:
-    parts = path.split("/")
-    return any("/".join(parts[:n]) in folders for n in range(1, len(parts) + 1))
-
-
-def _ignored_by_git(path: str) -> frozenset[str] | None:
-    """The ignored paths, ignored folders as a whole; ``None`` outside of a repository or without git."""
-    listed = _git(path, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
-    if listed is None:
-        return None
-    entries = [entry for entry in listed.split("\0") if entry]
-    folders = [entry for entry in entries if entry.endswith("/")]
-    # Git also lists folders in which merely every file is ignored; only those that a rule names are left alone.
-    named = (_git(path, "check-ignore", "--stdin", "-z", given="\0".join(folders)) or "") if folders else ""
-    return frozenset(
-        entry.rstrip("/") for entry in [*(e for e in entries if not e.endswith("/")), *named.split("\0")] if entry
-    )
-
-
-def _rules_above(path: str) -> tuple[str, dict[str, bytes]]:
-    """Where the root is inside its repository, and the contents of the rules that are outside of the root."""
-    lines = (_git(path, "rev-parse", "--show-prefix", "--git-path", "info/exclude") or "\n").split("\n")
-    prefix, exclude = lines[0], lines[1]
-    parts = prefix.split("/")[:-1]
-    top = Path(path, *[".."] * len(parts))
-    folders = ["".join(f"{part}/" for part in parts[:n]) for n in range(len(parts))]
-    rules = {f"{folder}.gitignore": _content(top / folder / ".gitignore") for folder in folders}
-    return prefix, {**rules, ".git/info/exclude": _content(Path(path, exclude)) if exclude else b""}
+    def _watch(self, root: Root, path: str, found: Found) -> None:
+        files = self.watched.setdefault(path, {})
+        if not stat.S_ISDIR(found.st_mode):
+            files[""] = _stamp(found)
+            return
+        for below, node in walked(root, path, lambda name: name in DEFAULT_IGNORED):
+            if not _is_default(below.rpartition("/")[2], False):
+                files[below] = _stamp(node)
+                self._watched_count += 1
+            if self._watched_count > WATCHED_MAX:
+                return
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+def _is_default(name: str, is_folder: bool) -> bool:
+    return name in DEFAULT_IGNORED or (not is_folder and name.endswith(_DEFAULT_SUFFIXES))
 
 
-def _git(path: str, *arguments: str, given: str | None = None) -> str | None:
-    """The output of git in ``path``; ``None`` when it fails. Nothing of the repository's own is run by it."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    command = ["git", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=path,
-            env=environment,
-            input=None if given is None else os.fsencode(given),
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
-            timeout=_GIT_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    # check-ignore answers 1 when nothing is ignored.
-    fine = done.returncode == 0 or (arguments[0] == "check-ignore" and done.returncode == 1)
-    return os.fsdecode(done.stdout) if fine else None
+def _is_outside(path: str) -> bool:
+    return path.startswith(("\0", "../"))
+
+
+def _stamp(found: Found) -> tuple[int, ...]:
+    return (found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

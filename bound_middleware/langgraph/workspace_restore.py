@@ -1,231 +1,181 @@
-"""Bringing files back: what would be done, and doing it.
+"""Bringing files back, so that a restore that is killed at any point is finished by the next one.
 
-For each path the changes of the run are followed from the newest to the oldest, as long as each starts where the
-one before ended. The path is touched only when the disk still holds what the run left there. Every path that is
-done looks like one that needs nothing, so a restore that was cut off is continued by starting it again.
+What will be done is on the disk before anything is done (``Intent``), and what was recorded of the run is dropped
+only when the result is on the disk. In between every path holds what the run left, what was before, or what
+``workspace_plan`` knows that a restore passes through.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-from .workspace_store import Entry, Store
+from .workspace_plan import OPEN, Plan, Step, is_folder, left_entry
+from .workspace_plan import replanned as _replanned
+from .workspace_store import Entry, Intent, Store
 from .workspace_tree import Node, Root, WorkspaceError
 
-Action = Literal["remove", "restore", "none"]
+
+def carried_out(
+    root: Root, store: Store, plan: Plan, entries: Iterable[Entry], *, owner: str, thread_id: str
+) -> Plan:
+    """Do it, once and durably; what really was restored, and what was left. The entries are undone then."""
+    intent = Intent(
+        owner=owner,
+        thread_id=thread_id,
+        orders=tuple(entry.order for entry in entries),
+        token=uuid.uuid4().hex,
+        wanted={step.path: (step.now, step.then) for step in plan.steps},
+        sealed=dict(plan.sealed),
+        left=plan.left,
+    )
+    if not intent.orders:
+        return plan
+    return _finished(root, store, plan, intent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One path: what the disk holds, and what it will hold. ``none`` when it holds that already."""
-
-    path: str
-    action: Action
-    now: Node | None
-    then: Node | None
-
-    def as_dict(self) -> dict[str, Any]:
-        node = self.then or self.now
-        what = "removed" if self.then is None else "restored"
-        return {"kind": "file" if node is None else node.kind, "path": self.path, "action": what}
+def resumed(root: Root, store: Store, intent: Intent, *, owner: str) -> Plan:
+    """Finish a restore that was cut off; the result is that of the whole of it."""
+    for folder in {path.rpartition("/")[0] for path in intent.wanted}:
+        with suppress(OSError), root.parent(f"{folder}/x" if folder else "x") as (fd, _):
+            os.unlink(_beside(intent.token), dir_fd=fd)
+    plan = _replanned(root, intent.wanted, intent.left, intent.sealed)
+    return _finished(root, store, plan, replace(intent, owner=owner, sealed=dict(plan.sealed)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a restore does, path by path, and what it leaves, with the reason. Nothing else is touched."""
-
-    steps: tuple[Step, ...]
-    left: tuple[dict[str, Any], ...]
-
-    @property
-    def restored(self) -> tuple[dict[str, Any], ...]:
-        return tuple(step.as_dict() for step in self.steps)
-
-    def paths(self, action: Action) -> tuple[str, ...]:
-        """The paths with this action, sorted."""
-        return tuple(sorted(step.path for step in self.steps if step.action == action))
+def _finished(root: Root, store: Store, plan: Plan, intent: Intent) -> Plan:
+    store.begin_restore(intent)
+    done = _done(root, store, plan, intent.token)
+    _on_disk(root, plan)
+    store.undone(intent.orders, kept=done.failed)
+    return done
 
 
-def planned(root: Root, entries: Sequence[Entry]) -> Plan:
-    """The plan that takes back ``entries``, which are given newest first. Reads the disk, changes nothing."""
-    wanted, left = _followed(entries)
-    steps: dict[str, Step] = {}
-    for path, (expected, then) in wanted.items():
-        now = root.node(path)
-        if now == then:
-            steps[path] = Step(path=path, action="none", now=now, then=then)
-        elif now == expected:
-            steps[path] = Step(path=path, action="remove" if then is None else "restore", now=now, then=then)
-        else:
-            left.append(_left(path, "changed by somebody else after the run"))
-    for path, step in sorted(steps.items(), reverse=True):
-        # Deepest first: a folder is empty when everything in it goes.
-        if step.action == "remove" and step.now is not None and step.now.kind == "folder":
-            others = _others(root, path, steps)
-            if others:
-                del steps[path]
-                left.append(_left(path, f"holds what the run did not make: {', '.join(others[:3])}"))
+def _done(root: Root, store: Store, plan: Plan, token: str) -> Plan:
+    failed: set[str] = set()
+    left = list(plan.left)
+
+    def attempt(path: str, act: Callable[..., None], *arguments: Any) -> None:
+        if path in failed:
+            return
+        try:
+            act(root, *arguments)
+        except (OSError, WorkspaceError) as error:
+            failed.add(path)
+            left.append(left_entry(path, getattr(error, "strerror", None) or str(error)))
+
+    shallow = sorted(plan.steps, key=lambda step: step.path.count("/"))
+    folders = [step for step in shallow if is_folder(step.then)]
+    modes = {**dict(plan.sealed), **{step.path: step.then.mode for step in folders if step.then is not None}}
+    busy = {step.path.rpartition("/")[0] for step in shallow if step.action != "none"}
+    for path in sorted({*dict(plan.sealed), *(step.path for step in shallow if is_folder(step.now))} & _all(busy)):
+        attempt(path, _open, path)
+    for step in reversed(shallow):
+        if step.to_remove:
+            attempt(step.path, _remove, step)
+    for step in folders:
+        if not is_folder(step.now):
+            attempt(step.path, _make_folder, step)
+    for step in shallow:
+        if step.action == "restore" and not is_folder(step.then):
+            attempt(step.path, _put, store, step, token)
+    for path in sorted(modes, reverse=True):
+        attempt(path, _set_mode, path, modes[path])
+    steps = tuple(step for step in plan.steps if step.path not in failed)
     return Plan(
-        steps=tuple(steps[p] for p in sorted(steps)), left=tuple(sorted(left, key=lambda x: str(x["path"])))
+        steps=steps,
+        left=tuple(sorted(left, key=lambda entry: str(entry["path"]))),
+        sealed=plan.sealed,
+        failed=frozenset(failed),
     )
 
 
-def carried_out(root: Root, store: Store, plan: Plan) -> Plan:
-    """Do it; what really was restored, and what was left."""
-    done: dict[str, Step] = {}
-    left = list(plan.left)
-
-    def attempt(step: Step, act: Callable[[Step], None]) -> None:
-        try:
-            act(step)
-        except (OSError, WorkspaceError) as error:
-            failed.add(step.path)
-            left.append(_left(step.path, getattr(error, "strerror", None) or str(error)))
-
-    failed: set[str] = set()
-    shallow = sorted(plan.steps, key=lambda step: step.path.count("/"))
-    for step in shallow:
-        if step.action == "restore" and _is_folder(step.now) and _is_folder(step.then):
-            attempt(step, lambda s: _set_mode(root, s))
-    for step in reversed(shallow):
-        if (
-            step.action != "none"
-            and step.now is not None
-            and (step.then is None or step.now.kind != step.then.kind)
-        ):
-            attempt(step, lambda s: _remove(root, s))
-    for step in shallow:
-        if (
-            step.action == "restore"
-            and _is_folder(step.then)
-            and not _is_folder(step.now)
-            and step.path not in failed
-        ):
-            attempt(step, lambda s: _make_folder(root, s))
-    for step in shallow:
-        if step.action == "restore" and not _is_folder(step.then) and step.path not in failed:
-            attempt(step, lambda s: _put(root, store, s))
-    for step in reversed(shallow):
-        if (
-            step.action == "restore"
-            and _is_folder(step.then)
-            and not _is_folder(step.now)
-            and step.path not in failed
-        ):
-            attempt(step, lambda s: _set_mode(root, s))
-    for step in plan.steps:
-        if step.path not in failed:
-            done[step.path] = step
-    return Plan(steps=tuple(done.values()), left=tuple(left))
+def _all(folders: Iterable[str]) -> set[str]:
+    """The folders, and those that they are in."""
+    return {"/".join(path.split("/")[:n]) for path in folders for n in range(1, path.count("/") + 2)}
 
 
-def _followed(
-    entries: Sequence[Entry],
-) -> tuple[dict[str, tuple[Node | None, Node | None]], list[dict[str, Any]]]:
-    """For each path what the run left and what was before; and the paths where that cannot be told."""
-    wanted: dict[str, tuple[Node | None, Node | None]] = {}
-    left: list[dict[str, Any]] = []
-    stopped: set[str] = set()
-    for entry in entries:
-        for path, (before, after) in entry.changes.items():
-            if path in stopped:
-                continue
-            if entry.unknown:
-                stopped.add(path)
-                left.append(_left(path, f"changed while {entry.node} was cut off; by whom is not known"))
-            elif path not in wanted:
-                wanted[path] = (after, before)
-            elif wanted[path][1] == after:
-                wanted[path] = (wanted[path][0], before)
-            else:
-                stopped.add(path)
-                left.append(_left(path, "changed by somebody else between two changes of the run; back to theirs"))
-    for path in [p for p, (expected, then) in wanted.items() if expected == then and p not in stopped]:
-        del wanted[path]
-    return wanted, left
+def _on_disk(root: Root, plan: Plan) -> None:
+    """Wait until the names that were changed are on the disk."""
+    for folder in _all({step.path.rpartition("/")[0] for step in plan.steps}) | {""}:
+        with suppress(OSError), root.parent(f"{folder}/x" if folder else "x") as (fd, _):
+            os.fsync(fd)
 
 
-def _others(root: Root, path: str, steps: dict[str, Step]) -> list[str]:
-    """The names in a folder that will still be there."""
-    try:
-        with root.parent(f"{path}/x") as (fd, _):
-            names = sorted(os.listdir(fd))
-    except OSError:
-        return []
-    gone = {p for p, step in steps.items() if step.then is None}
-    return [name for name in names if f"{path}/{name}" not in gone]
+def _expect(root: Root, path: str, node: Node | None) -> None:
+    if root.node(path) != node:
+        raise WorkspaceError("changed by somebody else during the restore", path=path)
 
 
-def _as_expected(root: Root, step: Step) -> None:
-    if root.node(step.path) != step.now:
-        raise WorkspaceError("changed by somebody else during the restore", path=step.path)
+def _open(root: Root, path: str) -> None:
+    mode = root.mode(path)
+    if mode & OPEN != OPEN:
+        root.set_mode(path, mode | OPEN)
+
+
+def _set_mode(root: Root, path: str, mode: int) -> None:
+    if root.mode(path) != mode:
+        root.set_mode(path, mode)
 
 
 def _remove(root: Root, step: Step) -> None:
-    _as_expected(root, step)
     with root.parent(step.path) as (fd, name):
-        if _is_folder(step.now):
+        if is_folder(step.now):
             os.rmdir(name, dir_fd=fd)
         else:
+            _expect(root, step.path, step.now)
             os.unlink(name, dir_fd=fd)
 
 
 def _make_folder(root: Root, step: Step) -> None:
     with root.parent(step.path) as (fd, name):
-        os.mkdir(name, mode=0o700, dir_fd=fd)
+        os.mkdir(name, mode=OPEN, dir_fd=fd)
 
 
-def _set_mode(root: Root, step: Step) -> None:
-    assert step.then is not None
-    with root.parent(f"{step.path}/x") as (fd, _):
-        os.fchmod(fd, step.then.mode)
-
-
-def _put(root: Root, store: Store, step: Step) -> None:
+def _put(root: Root, store: Store, step: Step, token: str) -> None:
     """Put a file or link in its place, whole or not at all."""
     assert step.then is not None
-    if step.now is not None and step.now.kind != "folder" and step.now.kind == step.then.kind:
-        _as_expected(root, step)
+    _expect(root, step.path, None if step.to_remove else step.now)
     with root.parent(step.path) as (fd, name):
         if step.then.kind == "link":
-            beside = f".bound-{os.getpid()}.part"
+            with store.link_to(step.then.digest) as made:
+                _move(made, fd, name, lambda: os.symlink(os.readlink(made), _beside(token), dir_fd=fd), token)
+        else:
+            mode = step.then.mode
+            with store.copy_of(step.then.digest, mode) as copied:
+                _move(copied, fd, name, lambda: _copy(copied, fd, _beside(token), mode), token)
+
+
+def _move(source: str, fd: int, name: str, copy: Callable[[], None], token: str) -> None:
+    """Rename into place; by a copy beside it where the private folder is on another file system."""
+    try:
+        os.rename(source, name, dst_dir_fd=fd)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        try:
+            copy()
+            os.rename(_beside(token), name, src_dir_fd=fd, dst_dir_fd=fd)
+        finally:
             with suppress(FileNotFoundError):
-                os.unlink(beside, dir_fd=fd)
-            os.symlink(step.then.digest, beside, dir_fd=fd)
-            os.rename(beside, name, src_dir_fd=fd, dst_dir_fd=fd)
-            return
-        with store.copy_of(step.then.digest, step.then.mode) as copied:
-            try:
-                os.rename(copied, name, dst_dir_fd=fd)
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                _copy_beside(copied, fd, name, step.then.mode)
+                os.unlink(_beside(token), dir_fd=fd)
 
 
-def _copy_beside(source: str, fd: int, name: str, mode: int) -> None:
-    """As a rename, where the private folder is on another file system."""
-    beside = f".bound-{os.getpid()}.part"
-    with suppress(FileNotFoundError):
-        os.unlink(beside, dir_fd=fd)
+def _beside(token: str) -> str:
+    """A name that nobody else has: it is made anew for each restore, and is in its intent."""
+    return f".bound-{token}.part"
+
+
+def _copy(source: str, fd: int, name: str, mode: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(source, "rb") as old, os.fdopen(os.open(beside, flags, 0o600, dir_fd=fd), "wb") as new:
+    with open(source, "rb") as old, os.fdopen(os.open(name, flags, 0o600, dir_fd=fd), "wb") as new:
         while chunk := old.read(1 << 20):
             new.write(chunk)
         new.flush()
         os.fchmod(new.fileno(), mode)
         os.fsync(new.fileno())
-    os.rename(beside, name, src_dir_fd=fd, dst_dir_fd=fd)
-
-
-def _is_folder(node: Node | None) -> bool:
-    return node is not None and node.kind == "folder"
-
-
-def _left(path: str, reason: str) -> dict[str, Any]:
-    return {"kind": "file", "path": path, "reason": reason}

@@ -36,11 +36,11 @@ def without_hidden_retries(model: Any) -> tuple[Any, bool]:
     """(a model that makes one request per call, whether that is certain).
 
     The copy shares connections with the original, which is left as it is; the model itself comes back when it never
-    retries. ``False``: the class is not known, the copy may still retry, and attempts must be counted elsewhere.
+    retries. ``False``: the class is not known, nor told by ``max_retries=0`` that it shall not; the copy may retry.
     """
     facts = facts_of(model)
     if facts is None or facts.retries == "unknown":
-        return model, False
+        return model, getattr(model, "max_retries", None) == 0
     if hidden_retries(model) == 0:
         return model, True
     if facts.retries == "attempts":

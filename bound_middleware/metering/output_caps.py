@@ -26,7 +26,11 @@ _REPLACING: Final = {
 _MERGED: Final = ("model_kwargs", "extra_body", "additional_model_request_fields")
 _NESTED: Final = (*_REPLACING, *_MERGED)
 
-_GENERATIONS: Final = ("n", "candidate_count", "candidateCount", "num_generations")
+#: ``best_of`` of OpenAI's completions generates that many, and returns ``n`` of them.
+_GENERATIONS: Final = ("n", "best_of", "candidate_count", "candidateCount", "num_generations")
+#: Whose streams bring every answer, each chunk of one of them (OpenAI "Chat completions: streaming", ``index``).
+#: LangChain reads the first answer of a chunk and no other.
+_STREAM_ALL_ANSWERS: Final = frozenset({"openai", "azure"})
 
 #: Anthropic "Extended thinking": the budget is at least this, and below ``max_tokens``.
 THINKING_MIN_TOKENS: Final = 1_024
@@ -121,6 +125,11 @@ def generations_of(model: Any, kwargs: Mapping[str, Any] | None = None) -> int:
         if isinstance(nested, Mapping):
             found += [nested.get(name) for name in _GENERATIONS]
     return max([1, *(n for n in found if isinstance(n, int) and not isinstance(n, bool))])
+
+
+def shown_of(provider: str | None, generations: int) -> int:
+    """How many of the answers of a call its stream shows: what is generated beside them is not seen."""
+    return generations if provider in _STREAM_ALL_ANSWERS else 1
 
 
 def _state(model: Any) -> Mapping[str, Any]:

@@ -78,11 +78,11 @@ class PriceBook:
         self._overrides = overrides
         self._folded = _folded(overrides)
         self._aliases = {**inline, **_aliases(aliases or {})}
-        _no_chains(self._aliases, overrides)
         self._on_unknown: Literal["refuse"] | FlatRate = on_unknown
         self._zero_names, self._zero_prefixes = _trusted(trusted_zero)
         self._max_age_days, self._strict_age, self._today = max_age_days, strict_age, today
         self._dated_overrides = dated_overrides
+        self._no_dead_ends()
         self._lock = threading.Lock()
         self._warned = False
         self._cache: dict[tuple[str, str | None, str | None, date], Rate | None] = {}
@@ -135,10 +135,37 @@ class PriceBook:
         if name.provider is None and len(sellers) > 1:
             example = f"{sellers[0]}/{name.spellings[-1]}"
             return f"{model!r} is sold by {', '.join(sellers[:4])}: say which, as in {example!r}"
-        known = (*self._overrides, *self._aliases, *published.listed_names(name))
-        near = get_close_matches(name.spellings[-1], known, n=1, cutoff=0.75)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = self._nearest(name, self._aliases)
+        hint = f"; did you mean {near!r}?" if near else ""
         return f"no price is known for {model!r}: give it one in prices, or an alias{hint}"
+
+    def _no_dead_ends(self) -> None:
+        """Every alias leads to a price of the user, or to a model that somebody sells; one of itself to none.
+
+        The published table is asked for what the user has not priced himself, so it is loaded then.
+        """
+        for name, given in self._aliases.items():
+            target = given.strip()
+            if self._override((target, target.lower())) is not None and target != name:
+                continue
+            if target in self._aliases:
+                problem = f"{given!r} is itself an alias"
+            elif published.is_listed(parse(target, None)):
+                continue
+            else:
+                problem = f"{given!r} is the name of no model that has a price"
+            raise SpecError(
+                problem,
+                key=f"aliases.{name}",
+                value=given,
+                allowed="a name in prices, or one that the published table lists",
+                nearest=self._nearest(parse(target, None)),
+            )
+
+    def _nearest(self, name: ModelName, more: Collection[str] = ()) -> str | None:
+        known = (*self._overrides, *more, *published.listed_names(name))
+        near = get_close_matches(name.spellings[-1], known, n=1, cutoff=0.75)
+        return near[0] if near else None
 
     def _find(self, model: str, provider: str | None, base_url: str | None, day: date) -> Rate | None:
         name = parse(model, provider)
@@ -250,19 +277,6 @@ def _aliases(aliases: Mapping[str, str]) -> dict[str, str]:
                 allowed="the name of a priced model",
             )
     return {name.strip(): target for name, target in aliases.items()}
-
-
-def _no_chains(aliases: Mapping[str, str], priced: Collection[str]) -> None:
-    """An alias names a price. One that names itself, or another alias, would find none."""
-    for name, target in aliases.items():
-        to = target.strip()
-        if to in aliases and to not in priced and (to == name or aliases[to].strip() != to):
-            raise SpecError(
-                f"{target!r} is itself an alias",
-                key=f"aliases.{name}",
-                value=target,
-                allowed="the name of a priced model",
-            )
 
 
 def _trusted(names: Collection[str]) -> tuple[frozenset[str], tuple[str, ...]]:

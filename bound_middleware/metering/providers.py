@@ -13,7 +13,7 @@ from .call_errors import Sent, ended_at_length, final, retry_after_ms, retryable
 from .class_table import CLASSES, ClassFacts, facts_of
 from .client_retries import hidden_retries, may_retry_unseen, without_hidden_retries
 from .model_names import LOCAL_PROVIDERS, PROVIDERS
-from .output_caps import CappedCall, generations_of, output_cap_of, with_output_cap
+from .output_caps import CappedCall, generations_of, output_cap_of, shown_of, with_output_cap
 from .stop_reasons import StopKind, StopReason, stop_reason
 from .usage_meter import UsageMeter
 from .usage_reports import UsageReading
@@ -43,6 +43,7 @@ __all__ = [
     "requested_service_tier",
     "retry_after_ms",
     "retryable",
+    "shown_of",
     "stop_reason",
     "stream_reports_usage",
     "usage_in_error",

@@ -77,6 +77,12 @@ def sellers_of(name: ModelName) -> tuple[str, ...]:
     return tuple(p.id for p in _providers() if any(_listed(p, spelling) for spelling in name.spellings))
 
 
+def is_listed(name: ModelName) -> bool:
+    """Whether the seller of ``name`` lists it; where no seller is named, whether anybody does."""
+    sellers = _sellers(name) if name.provider is not None else iter(_providers())
+    return any(_listed(seller, spelling) for seller in sellers for spelling in name.spellings)
+
+
 def listed_names(name: ModelName) -> tuple[str, ...]:
     """The ids of all models of the seller of ``name``: where a refusal looks for the nearest."""
     wanted = {name.provider, *(owner_of(s) for s in name.spellings)}

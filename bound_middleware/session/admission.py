@@ -32,9 +32,10 @@ class ModelRequest:
     """What an adapter knows before a model is called.
 
     ``counted_input_tokens`` comes from ``counter.count_input``; ``conversation`` names what the request goes on
-    with (see ``calibration``); ``output_max_tokens`` is the model's own cap for one generation. ``wire_cap`` says
-    whether the adapter can put a cap on the wire. Requests with an equal ``same`` in the same ``place`` are
-    attempts of one call (see ``attempts_left``); ``None`` where nobody counts them.
+    with (see ``calibration``); ``output_max_tokens`` is the model's own cap for one generation; ``shown`` is how
+    many of the ``generations`` a stream brings. ``wire_cap`` says whether the adapter can put a cap on the wire.
+    Requests with an equal ``same`` in the same ``place`` are attempts of one call (see ``attempts_left``); ``None``
+    where nobody counts them.
     """
 
     call_id: str
@@ -45,6 +46,7 @@ class ModelRequest:
     provider: str | None = None
     output_max_tokens: int | None = None
     generations: int = 1
+    shown: int = 1
     may_write_cache: bool = False
     may_have_audio: bool = False
     service_tier: str | None = None

@@ -28,9 +28,11 @@ def checked(
     shadow: Any = False,
     tenant: Any = None,
     user: Any = None,
+    argument_rules: Any = None,
 ) -> dict[str, Any]:
     """All arguments of a session beside its specification, as the session will use them."""
     return {
+        "argument_rules": rules_of(argument_rules),
         "ledger": ledger_of(ledger),
         "session_id": session_id_of(session_id),
         "clock": clock_of(clock),
@@ -44,6 +46,15 @@ def checked(
 def for_later(limits: Limits, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of sessions that are opened later, checked now; sinks are read once for all of them."""
     return {**given, "sinks": checked(limits, **given)["sinks"]}
+
+
+def rules_of(rules: Any) -> Mapping[str, Any]:
+    """The rules in Python by tool."""
+    if rules is None:
+        return {}
+    from .tools import checked_rules
+
+    return checked_rules(rules)
 
 
 def session_of(session: Any) -> BoundSession | None:

@@ -14,7 +14,7 @@ from ..core.errors import LedgerError
 from ..core.gateway import Facts, Request, Verdict
 from ..core.ledger import Hold, Labels
 from ..core.usage import Amounts
-from . import own_holds
+from . import nearing, own_holds
 from .admission import HOLD_TTL_MS
 from .flow import Flow, Op, Pause, every
 from .own_holds import LeftStreams, OpenHold, OwnHolds
@@ -121,6 +121,8 @@ def booked(charges: tuple[Charge, ...], *, force: bool = False) -> Flow[list[Jud
             if force:
                 yield _spend(session, one.asked, one.asked.request.amounts)
             raise error
+    for session in sessions:
+        yield from nearing.look(session)
     return judged
 
 

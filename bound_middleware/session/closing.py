@@ -8,8 +8,11 @@ room is as good as spent: nobody waits for it. Where it does not fit, the run en
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core import usage as meters
 from ..core.ledger import Hold
@@ -32,11 +35,15 @@ TTL_MS = 86_400_000
 
 @dataclass(slots=True, kw_only=True)
 class Closing:
-    """The room of a session's closing call. ``hold_id`` is ``None`` while nothing is held."""
+    """The room of a session's closing call. ``hold_id`` is ``None`` while nothing is held.
+
+    ``speaker`` is the model that was called last, where the entrance does not know it at the end: after a pause.
+    """
 
     amounts: Amounts
     output_tokens: int
     hold_id: str | None = None
+    speaker: Any = None
 
 
 def hold(session: BoundSession) -> Flow[None]:
@@ -103,3 +110,21 @@ def as_spent(session: BoundSession, own: dict[str, Amounts]) -> dict[str, Amount
             for account in one.accounts:
                 own[account] = added(own.get(account, {}), one.closing.amounts)
     return own
+
+
+_last_words: ContextVar[frozenset[str]] = ContextVar("bound_last_words", default=frozenset())
+
+
+@contextmanager
+def last_words(session: BoundSession) -> Iterator[None]:
+    """Inside, the closing call of a session is made, although its run is over."""
+    token = _last_words.set(_last_words.get() | {session.session_id})
+    try:
+        yield
+    finally:
+        _last_words.reset(token)
+
+
+def speaks_last(session: BoundSession) -> bool:
+    """Whether this context is the closing call of a session."""
+    return session.session_id in _last_words.get()

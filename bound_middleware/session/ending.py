@@ -11,7 +11,7 @@ from ..core.gateway import in_order
 from .outcome import Status
 
 #: Reasons after which every later call of the run is refused too.
-_ENDS_THE_RUN = frozenset(
+ENDS_THE_RUN = frozenset(
     {
         "deadline",
         "cost_budget",
@@ -41,10 +41,13 @@ _ENDS_ONE_CALL = frozenset(
         "retries_exhausted",
         "model_not_allowed",
         "input_per_call",
+        "output_refused",
         "spawn_limit",
         "handoff_limit",
     }
 )
+#: How many sub-agents an outcome tells of.
+SUB_AGENTS_TOLD_MAX = 64
 
 
 class Ending:
@@ -68,6 +71,7 @@ class Ending:
         self._forced: str | None = None
         self._waiting: set[tuple[str, str]] = set()
         self._effects_unknown: list[dict[str, Any]] = []
+        self._sub_agents: dict[str, dict[str, Any]] = {}
 
     def end_run(self, reason: str, detail: Mapping[str, Any] | None = None) -> None:
         """A reason that otherwise ends one call ends the run, because it came once too often."""
@@ -89,6 +93,17 @@ class Ending:
         with self._lock:
             self._effects_unknown.append(dict(told))
 
+    def sub_agent_ended(self, told: Mapping[str, Any]) -> None:
+        """A sub-agent below did not come to its own end; of one that went on later, the last word counts."""
+        with self._lock:
+            if told["id"] in self._sub_agents or len(self._sub_agents) < SUB_AGENTS_TOLD_MAX:
+                self._sub_agents[told["id"]] = dict(told)
+
+    def sub_agent_went_on(self, id: str) -> None:
+        """A sub-agent that had failed was tried again, and came to its end."""
+        with self._lock:
+            self._sub_agents.pop(id, None)
+
     def retries_unseen(self) -> None:
         """A call was made whose client may have sent it more than once on its own."""
         self._retries_unseen = True
@@ -100,11 +115,18 @@ class Ending:
                 self._reasons.append(reason)
                 self._details[reason] = dict(detail or {})
 
+    def lift(self, reason: str) -> None:
+        """A bound that stopped the run was raised, or somebody is asked to raise it."""
+        with self._lock:
+            self._reasons = [known for known in self._reasons if known != reason]
+            self._details.pop(reason, None)
+            self._forced = None if self._forced == reason else self._forced
+
     @property
     def run_stopped(self) -> str | None:
         """The bound that ended the whole run, rather than one call of it; ``None`` when none did."""
         with self._lock:
-            return next((r for r in in_order(self._reasons) if r in _ENDS_THE_RUN), self._forced)
+            return next((r for r in in_order(self._reasons) if r in ENDS_THE_RUN), self._forced)
 
     @property
     def usage_missing(self) -> bool:
@@ -147,9 +169,11 @@ class Ending:
                 detail["hidden_retries_possible"] = True
             if self._effects_unknown:
                 detail["effect_unknown"] = [dict(told) for told in self._effects_unknown]
+            if self._sub_agents:
+                detail["sub_agents"] = [dict(told) for told in self._sub_agents.values()]
             if self._refused:
                 detail["refused"] = in_order(self._refused)
-            if self._waiting and self._forced is None and not _ENDS_THE_RUN.intersection(reasons):
+            if self._waiting and self._forced is None and not ENDS_THE_RUN.intersection(reasons):
                 return "pending_approval", None, truncated, detail
             if reasons:
                 detail["limits"] = reasons

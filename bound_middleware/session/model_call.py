@@ -14,7 +14,7 @@ from ..core.errors import BoundExceeded
 from ..core.events import breach_event
 from ..core.limits import DEFAULT_OUTPUT_PER_CALL_TOKENS
 from ..core.usage import Usage
-from . import closing, tool_time, truncation
+from . import closing, nearing, tool_time, truncation
 from .admission import ModelRequest, Part, admit, give_back
 from .flow import Flow, Op
 from .output_meter import OutputMeter
@@ -41,7 +41,7 @@ class ModelCall:
         self.stopped_by: str | None = None
         self.shortened = False
         self._clock = sessions[-1].clock
-        self._closed = False
+        self._closed = self._ended = False
         self._meter: OutputMeter | None = None
 
     @property
@@ -60,8 +60,8 @@ class ModelCall:
         return self._meter is not None and self._meter.any
 
     def received(self) -> int:
-        """``output_tokens``, for who may not need to know."""
-        return self.output_tokens
+        """What was generated as far as it shows: an answer that the stream leaves out is as long as the others."""
+        return self.output_tokens * self.request.generations // self.request.shown
 
     def admit(self) -> Flow[None]:
         """Hold room for the call in every session; see ``admission.admit``. Raises ``BoundExceeded``."""
@@ -115,9 +115,15 @@ class ModelCall:
         """
         meter = self._meter
         assert meter is not None, "the call is not admitted"
-        if text and meter.passes(text, self.output_cap_tokens):
+        if text and meter.passes(text, self._most_shown):
             return self.cap_reason or "token_budget"
         return meter.late(self.time_reason, heard=True) if meter.timed else None
+
+    def reported(self, *, ended: bool) -> None:
+        """Note that the provider reported usage of what has arrived so far, and whether it had ended the answer."""
+        assert self._meter is not None, "the call is not admitted"
+        self._ended = ended
+        self._meter.reported()
 
     @property
     def real_time(self) -> bool:
@@ -132,6 +138,11 @@ class ModelCall:
     def patience_s(self) -> float | None:
         """How long to wait in real time for the next piece; ``None``: not bounded, or by another clock."""
         return self._meter.patience_s() if self._meter is not None and self.real_time else None
+
+    @property
+    def _most_shown(self) -> int | None:
+        """The cap on what a stream brings: its answers arrive together."""
+        return None if self.output_cap_tokens is None else self.output_cap_tokens * self.request.shown
 
     @property
     def may_extend(self) -> bool:
@@ -161,8 +172,8 @@ class ModelCall:
                 self.cap_reason = gateway.reason_of_meter(short.meter)
                 return False
             part.held(more)
-        self.output_cap_tokens += grant
-        return True
+        self.output_cap_tokens += grant // self.request.generations
+        return grant >= self.request.generations
 
     def let_go(self) -> None:
         """Note that the reader has left, so that what is held here is no longer the reader's own."""
@@ -234,17 +245,21 @@ class ModelCall:
 
         def received() -> int:
             if filled and self._most_output is not None:
-                return max(self.output_tokens, self._most_output)
+                return max(self.received(), self._most_output * self.request.generations)
             streamed = self._meter is not None and self._meter.any
-            return self.output_tokens if streamed or text is None else self.request.counter.count(text)
+            return self.received() if streamed or text is None else self.request.counter.count(text)
 
         billing = NOTHING
+        late_tokens = 0 if self._meter is None else self._meter.unreported_tokens
+        ended = self._ended and not late_tokens
         problem: BaseException | None = None
         for part in self.parts:
-            billing = billed(how, reading, part.request.input_tokens, received)
+            estimate = part.request.input_tokens
+            billing = billed(how, reading, estimate, received, unreported_tokens=late_tokens, ended=ended)
             try:
                 yield from book(part, self.request, how, billing, reading, answers=answers)
                 yield from closing.grow(part, billing.usage)
+                yield from nearing.look(part.session)
             except BaseException as error:  # noqa: BLE001 - raised once every session has its part
                 problem = problem or error
         if problem is not None:
@@ -253,6 +268,10 @@ class ModelCall:
             shown = billing.usage.output_tokens - billing.usage.reasoning_tokens
             self.sessions[-1].calibration.learn_output(self.request.model, self._meter.plain_tokens, shown)
         # A client that parses answers raises, before the bill, for one that ended at its limit.
+        if truncated and not answers:
+            for session in self.sessions:
+                detail = {"name": self.request.model, "agent": session.agent, "tool_calls": "not run"}
+                session.record("truncated", call_id=self.request.call_id, detail=detail)
         if how in ("done", "cut") or truncated:
             self._answered(billing, truncated=truncated, cut=how == "cut")
         return billing
@@ -302,7 +321,7 @@ class ModelCall:
         return BoundExceeded(
             reason,
             axis=meters.OUTPUT_TOKENS,
-            limit=self.output_cap_tokens,
+            limit=self._most_shown,
             used=used,
             note=note,
             partial=partial,

@@ -29,6 +29,7 @@ class OutputMeter:
     __slots__ = (
         "_at_most",
         "_blank",
+        "_characters",
         "_clock",
         "_counted",
         "_heard_ms",
@@ -37,6 +38,7 @@ class OutputMeter:
         "_pieces",
         "_plain",
         "_ratio",
+        "_reported_at",
         "_started_ms",
         "_stream",
         "idle_ms",
@@ -69,7 +71,8 @@ class OutputMeter:
         self._clock, self.time_ms, self.idle_ms = clock, time_ms, idle_ms
         self.timed = time_ms is not None or idle_ms is not None
         self._pending: list[str] = []
-        self._pieces = self._counted = 0
+        self._pieces = self._counted = self._characters = 0
+        self._reported_at: int | None = None
         self._blank = False
         self._at_most = RECUT_TOKENS
         self._per_byte = 1 if counter.exact else -(-max(self._ratio, counter.ratio_permille) // PERMILLE) + 1
@@ -83,6 +86,7 @@ class OutputMeter:
         reached the cap.
         """
         self._pending.append(text)
+        self._characters += len(text)
         blank = text.isspace()
         if not (blank and not self._blank):
             self._pieces += 1
@@ -108,6 +112,16 @@ class OutputMeter:
     def any(self) -> bool:
         """Whether anything has arrived."""
         return bool(self._pending) or self._counted > 0
+
+    def reported(self) -> None:
+        """The provider has reported usage, of what has arrived so far."""
+        self._reported_at = self._characters
+
+    @property
+    def unreported_tokens(self) -> int:
+        """What arrived after the last report; 0 where there was none. By its share of the text."""
+        late = 0 if self._reported_at is None else self._characters - self._reported_at
+        return late and self.tokens * late // self._characters
 
     def _count(self) -> None:
         if not self._pending:

@@ -13,6 +13,7 @@ from ..core.ledger import Account, Chain, available
 from ..core.limits import Limits
 from ..core.usage import Amounts
 from .outcome import Remaining, RunOutcome, lines_since, usage_of
+from .shadow import shadow_report
 
 if TYPE_CHECKING:
     from .session import BoundSession
@@ -72,6 +73,10 @@ def outcome_of(session: BoundSession, *, ended: bool) -> RunOutcome:
         status = "completed"
     if reason is not None and session.agent:
         detail.setdefault("agent", session.agent)
+    if session.nearing.given:
+        detail["warnings"] = [warned.as_dict() for warned in session.nearing.given]
+    if session.shadow:
+        detail["shadow"] = shadow_report(session.events).as_dict()
     over = {meter: settled.get(meter, 0) - limit for meter, limit in session.declared.ceilings}
     before, lines_before = session.before
     return RunOutcome(

@@ -14,7 +14,7 @@ from ..core.gateway import Balance, Facts, Request, Verdict, as_dict, decide
 from ..core.ledger import Chain
 from ..core.limits import Limits
 from ..core.usage import Amounts
-from . import arguments, closing, scope
+from . import arguments, closing, raising, scope
 from .activity import Activity
 from .agent_caps import Family
 from .approver import approver_of
@@ -25,6 +25,7 @@ from .clock import Clock
 from .data_scope.redaction import redacted, redactor
 from .ending import Ending
 from .flow import Flow, Op, adrive, drive
+from .nearing import Nearing
 from .outcome import Remaining, RunOutcome, SessionUsage, usage_of
 from .reading import balances_seen, outcome_if_known, outcome_of, remaining_of
 from .sub_agents import SubAgents
@@ -56,6 +57,7 @@ class BoundSession(SubAgents):
         approver: a function or coroutine function that decides, in a person's place, about calls that need an
             approval: it gets ``{name, args, description}`` and returns True, False or a decision. A session that
             is pickled leaves it behind.
+        argument_rules: by tool a pure function of its arguments; anything but ``True`` refuses a call.
 
     Raises:
         SpecError: the specification or the prices are wrong.
@@ -75,11 +77,13 @@ class BoundSession(SubAgents):
         tenant: str | None = None,
         user: str | None = None,
         approver: Any = None,
+        argument_rules: Mapping[str, Any] | None = None,
     ) -> None:
         from ..spec import BoundSpec
 
         self.spec = BoundSpec.of({} if spec is None else spec)
-        self._given = {"clock": clock, "prices": prices, "sinks": sinks, "tenant": tenant, "user": user}
+        owner = {"tenant": tenant, "user": user}
+        self._given = {"clock": clock, "prices": prices, "sinks": sinks, "argument_rules": argument_rules, **owner}
         limits = self.spec.limits(self.spec.agent)
         self.approver = approver_of(approver)
         self._open(
@@ -102,6 +106,7 @@ class BoundSession(SubAgents):
         agent: str,
         parent: BoundSession | None,
         owner: Mapping[str, str],
+        argument_rules: Mapping[str, Any] | None = None,
         above: tuple[str, ...] = (),
         time_meter: str | None = meters.ACTIVE_MS,
     ) -> None:
@@ -110,31 +115,30 @@ class BoundSession(SubAgents):
         self.limits = Limits(iteration_unit=limits.iteration_unit) if shadow else limits
         self.ledger, self.session_id, self.clock, self.prices = ledger, session_id, clock, prices
         self.shadow, self.agent, self.parent, self.owner = shadow, agent, parent, dict(owner)
+        self.argument_rules = dict(argument_rules or {})
         self.family = parent.family if parent is not None else Family()
         self.kept: dict[str, int] = {}
         self._between = above
-        if parent is not None:
-            self.approver = parent.approver
+        self.approver = parent.approver if parent is not None else self.approver
         self.calibration: Calibration = parent.calibration if parent else Calibration()
-        self.ending = Ending()
-        self.attempts = AttemptsLeft()
+        self.ending, self.attempts = Ending(), AttemptsLeft()
         self.closing: closing.Closing | None = None
         self.redact = redactor(limits.redact)
         """Takes secrets out of a text that is stored, logged or shown."""
         self.trace = Trace(session_id, self.spec.fingerprint, sinks, shadow, self.redact)
         self._lock = threading.Lock()
         self._entries = 0
-        account = ledger.open(
-            session_id, ceilings=dict(self.limits.ceilings), parent_id=next(iter(self.accounts[1:]), None)
-        )
+        self.raising = raising.Raising()
+        account = raising.open_account(self)
         self.activity = Activity(clock, account.settled.get(time_meter, 0) if time_meter is not None else 0)
         self.books = Books(ledger, session_id, clock, self.activity, time_meter=time_meter)
         self.turnstile = self.books.turnstile
+        self.nearing = Nearing(session_id, self.declared, account.settled)
         self.before = (account.settled, ledger.lines(session_id) if account.settled else ())
         """What the ledger knew of this session when it was opened: settled amounts and lines."""
         self.record(
             "session_opened",
-            detail={"spec": self.spec.canonical(), "limits": limits_as_dict(limits), "owner": self.owner},
+            detail={"spec": self.spec.canonical(), "limits": limits_as_dict(self.declared), "owner": self.owner},
         )
         scope.remember(self)
 
@@ -185,14 +189,12 @@ class BoundSession(SubAgents):
 
     def _closed(self) -> Flow[None]:
         self.family.leave(self)
-        failure = yield Op(self._book_time, self.ledger.blocking)
+        time_id = f"{self.session_id}:active:{uuid.uuid4().hex}"
+        failure = yield Op(lambda: self.books.book(time_id, {}), self.ledger.blocking)
         if isinstance(failure, LedgerError):
             self.record("warning", detail={"unsettled": "active time", "why": str(failure)})
         status, reason, truncated, _ = self.ending.read()
         self.record("session_closed", detail={"status": status, "stop_reason": reason, "truncated": truncated})
-
-    def _book_time(self) -> object:
-        return self.books.book(f"{self.session_id}:active:{uuid.uuid4().hex}", {})
 
     def elapsed_ms(self) -> int:
         """How long the session has been active, over all entries and restarts.

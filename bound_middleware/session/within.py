@@ -18,7 +18,7 @@ _OF_THE_PARENT = ("on_unknown_price", "trusted_zero_models")
 #: Where both say something it must be the same.
 _SAME = ("roots", "tenant", "user", "store_namespaces", "metadata", "cross_scope")
 _LISTS = ("models", "outputs")
-_BOTH = ("argument_rules", "redact", "unwatched_tools")
+_BOTH = ("argument_rules", "output_rules", "redact", "unwatched_tools")
 _EITHER = ("strict_usage", "no_cross_session_memory_read", "no_external_index_read")
 
 
@@ -49,6 +49,7 @@ def within(own: Limits, above: Limits) -> Limits:
         elif field.init:
             joined[name] = mine
     joined |= _tools(own, above)
+    joined["on_refused_output"] = _on_refused_output(own, above)
     joined["exposure"] = _least((*above.exposure, *own.exposure))
     joined["tool_prices_nanousd"] = tuple(
         {**dict(own.tool_prices_nanousd), **dict(above.tool_prices_nanousd)}.items()
@@ -99,6 +100,11 @@ def named_within(own: Limits, above: Limits, above_in_file: Limits) -> Limits:
     given = given | _TOOLS if _as_free(above, above_in_file) else given - _TOOLS
     joined = within(replace(own, **{name: getattr(above, name) for name in given}), above)
     return replace(joined, **{name: getattr(own, name) for name in given})
+
+
+def _on_refused_output(own: Limits, above: Limits) -> str:
+    said = [limits.on_refused_output for limits in (own, above) if limits.outputs is not None]
+    return min(said, key=("refuse", "retry", "approval").index, default="refuse")
 
 
 def _least(rows: tuple[tuple[str, str, int], ...]) -> tuple[tuple[str, str, int], ...]:

@@ -48,7 +48,6 @@ def entry_lists(bounds: Bounds) -> Iterator[tuple[str, tuple[Entry, ...]]]:
     if surface is not None:
         yield "action_surface.allowed", surface.allowed or ()
         yield "action_surface.forbidden", surface.forbidden or ()
-        yield "action_surface.outputs", surface.outputs or ()
     if envelope is not None:
         yield "reversibility_envelope.reversible_by_default", envelope.reversible_by_default or ()
         yield "reversibility_envelope.requires_human_approval", envelope.requires_human_approval or ()
@@ -57,9 +56,8 @@ def entry_lists(bounds: Bounds) -> Iterator[tuple[str, tuple[Entry, ...]]]:
 def named_tools(bounds: Bounds) -> Iterator[tuple[str, str]]:
     """Every tool that a ``bounds`` section names, as (key, tool)."""
     for key, entries in entry_lists(bounds):
-        if not key.endswith(".outputs"):
-            for position, entry in enumerate(entries):
-                yield from ((f"{key}.{position}", tool) for tool in entry.tools)
+        for position, entry in enumerate(entries):
+            yield from ((f"{key}.{position}", tool) for tool in entry.tools)
     for position, exposure in enumerate(bounds.exposure):
         yield f"exposure.{position}.tool", exposure.tool
     if bounds.cost_budget is not None:

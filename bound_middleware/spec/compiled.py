@@ -9,6 +9,7 @@ from typing import Any
 from ..core.limits import Limits
 from ..core.usage import INPUT_TOKENS, ITERATIONS, NANOUSD, OUTPUT_TOKENS, TOKENS
 from .entries import AllowedTool, Entry
+from .outputs import rules as output_rules
 from .sections import (
     ActionSurface,
     CostBudget,
@@ -95,7 +96,9 @@ def compiled(bounds: Bounds) -> Limits:
         forbidden_tools=_tools(surface.forbidden),
         tool_calls_max=tuple((e.label, e.max_calls) for e in allowed if e.max_calls is not None),
         models=None if surface.models is None else frozenset(surface.models),
-        outputs=None if surface.outputs is None else _tools(surface.outputs),
+        outputs=None if surface.outputs is None else frozenset(form.name for form in surface.outputs),
+        output_rules=tuple(output_rules(surface.outputs or ())),
+        on_refused_output=surface.on_refused_output,
         concurrent_tools_max=surface.concurrent_tools_max,
         exposure=tuple((e.tool, e.sum_of, e.max) for e in bounds.exposure),
         argument_rules=tuple(_rules(allowed)),
@@ -111,6 +114,8 @@ def compiled(bounds: Bounds) -> Limits:
         tool_output_chars_max=stop.tool_output_chars_max,
         strict_usage=stop.strict_usage,
         admission_wait_ms=stop.admission_wait_ms,
+        warn_model=stop.warn_model,
+        raise_max=tuple((_RESERVE_METERS[name], amount) for name, amount in stop.raise_max),
         warn_at_permille=bounds.warn_at_share,
         warn_at_permille_by_axis=tuple((axis, share) for axis, share in warnings if share is not None),
         **_scope(bounds.data_access_scope),

@@ -13,6 +13,7 @@ from .compiled import compiled, effective, prices, windows
 from .entries import ArgumentRule, Entry
 from .keys import AMOUNT, COUNT, USD
 from .orders import Verdict, judged, verdict
+from .outputs import OWN_ORDER, OutputForm
 from .section import Field, Section, fields_of
 from .tree import AgentBounds, Bounds, DecisionDefaults, SpecTree
 
@@ -93,6 +94,8 @@ _OWN_ORDER = {
     "store_namespaces": orders.namespaces,
     "metadata": orders.metadata,
     "on_unpriced_tool": orders.unpriced,
+    "raise_max": orders.no_more,
+    **OWN_ORDER,
 }
 _TOOL_LISTS = (
     "action_surface.allowed",
@@ -120,8 +123,7 @@ def _special(
     if field.name == "unit" and (a.iteration_limit is None or a.iteration_limit.max is None):
         return ()
     if field.name == "outputs":
-        labels = [None if entries is None else tuple(e.label for e in entries) for entries in (before, after)]
-        return _listed("outputs", labels[0], labels[1], orders.WITHIN["fewer"])
+        return _outputs(before, after)
     if field.name == "cross_scope":
         scopes = [tuple(e.to for e in entries) for entries in (before, after)]
         return _listed("cross_scope", scopes[0], scopes[1], orders.WITHIN["fewer"])
@@ -130,6 +132,19 @@ def _special(
     if field.name == "approval_ttl_seconds" and not _still_approved(*pair):
         return ()
     return None
+
+
+def _outputs(before: Any, after: Any) -> Iterator[Change]:
+    """Fewer forms are tighter; of a form that stays, each of its rules is looked at."""
+    forms = [None if given is None else {form.name: form for form in given} for given in (before, after)]
+    yield from _listed("outputs", forms[0], forms[1], orders.WITHIN["fewer"])
+    for name in sorted((forms[0] or {}).keys() & (forms[1] or {}).keys()):
+        changes = _section(OutputForm, forms[0][name], forms[1][name], _form_special)  # type: ignore[index]
+        yield from (_under(f"outputs.{name}", change) for change in changes)
+
+
+def _form_special(section: type[Section], field: Field, before: Any, after: Any) -> Iterable[Change] | None:
+    return _leaf(field, before, after, OWN_ORDER[field.name]) if field.name in OWN_ORDER else None
 
 
 def _still_approved(a: Limits, b: Limits) -> bool:
@@ -300,3 +315,11 @@ def _text(value: Any, write: Callable[[Any], str] = str, *, absent: str = "not b
 
 def _under(prefix: str, change: Change) -> Change:
     return Change(key=f"{prefix}.{change.key}", verdict=change.verdict, before=change.before, after=change.after)
+
+
+def overall(changes: Iterable[Change]) -> str:
+    """One word for all changes: ``loosened``, ``tightened``, ``mixed`` (both), ``changed`` or ``same``."""
+    found = {change.verdict for change in changes}
+    if {"loosened", "tightened"} <= found:
+        return "mixed"
+    return next((word for word in ("loosened", "tightened", "changed") if word in found), "same")

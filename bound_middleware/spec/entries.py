@@ -99,7 +99,7 @@ class ArgumentRule(Section):
 
 
 class Entry(Section):
-    """One line of ``forbidden``, ``outputs`` or the reversibility envelope: a name, or prose."""
+    """One line of ``forbidden`` or the reversibility envelope: a name, or prose."""
 
     tool: Annotated[str | None, NAME, Key(meaning="a tool", tighter="special", default="none")] = None
     note: Annotated[str | None, TEXT, Key(meaning="a remark, kept", tighter="free", default="none")] = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..core.errors import SpecError
 from .attach import misnamed, unenforced
 from .compiled import windows
+from .coverage import Inventory, covered
 from .keys import AXES, COUNT, USD, Axis, nearest
-from .mechanisms import ENTRANCES, MECHANISMS
+from .mechanisms import ENTRANCES, mechanism_of
 from .rows import Stated, axes_of, prose_axis, stated
 
 if TYPE_CHECKING:
@@ -36,19 +37,30 @@ class Row:
     scope: str
     checked: str
     overshoot: str
+    coverage: str = ""
 
 
-def explain(spec: BoundSpec, entrance: str | None = None, tools: Iterable[str] | None = None) -> list[Row]:
+def explain(
+    spec: BoundSpec,
+    entrance: str | None = None,
+    tools: Iterable[str] | None = None,
+    graph: Inventory | None = None,
+) -> list[Row]:
     """What bounds each axis, in the order of the axes; every axis has at least one row.
 
     Args:
         spec: what to explain.
         entrance: how the agent is bounded, one of ``mechanisms.ENTRANCES``; ``None`` for all of them.
         tools: the names of the tools of the agent; a name that none of them has is listed as not enforced.
+        graph: what is seen of a graph (``langgraph.inspection``): each row says what of it is covered. Its tools,
+            and what bounds it already, are taken from it where they are not given.
 
     Raises:
         SpecError: an unknown entrance.
     """
+    if graph is not None:
+        entrance = entrance or graph.entrance
+        tools = graph.tools if tools is None else tools
     if entrance is not None and entrance not in ENTRANCES:
         raise SpecError(
             f"{entrance!r} is no entrance",
@@ -68,7 +80,12 @@ def explain(spec: BoundSpec, entrance: str | None = None, tools: Iterable[str] |
         if axis not in bound:
             rows.append(_row(axis, "", NOT_BOUND, mechanism=NOT_BOUND, scope="run"))
         rows += [row for row in found if row.axis == axis]
-    return rows
+    return rows if graph is None else [_covered(row, spec, graph) for row in rows]
+
+
+def _covered(row: Row, spec: BoundSpec, graph: Inventory) -> Row:
+    is_held = row.checked != "never"
+    return replace(row, coverage=covered(row.key, row.unit, spec, graph) if is_held else "nothing")
 
 
 def _of_bounds(bounds: Bounds, at: str, scope: str, entrance: str | None) -> Iterator[Row]:
@@ -81,7 +98,7 @@ def _of_bounds(bounds: Bounds, at: str, scope: str, entrance: str | None) -> Ite
 
 
 def _enforced(item: Stated, at: str, scope: str, entrance: str | None) -> Row:
-    how = MECHANISMS[item.generic]
+    how = mechanism_of(item.generic, item.unit)
     is_seen = bool(how.entrances) and (entrance is None or entrance in how.entrances)
     where = f"by {entrance}" if how.entrances else "in this version"
     return Row(
@@ -149,6 +166,8 @@ def _lines(row: Row) -> list[str]:
     if row.mechanism == NOT_ENFORCED:
         return _wrapped(f"{NOT_ENFORCED}: {amount} ({row.key})", "  ")
     detail = f"{row.mechanism}; checked {row.checked}; overshoot: {row.overshoot}; per {row.scope}"
+    if row.coverage:
+        detail += f"; covers {row.coverage}"
     return [*_wrapped(f"{row.key}: {amount}", "  "), *_wrapped(detail, "      ", "      ")]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from .attach import entry_lists, misnamed, unenforced, unheld
 from .compiled import compiled, prices
+from .coverage import Inventory, tool_cover
 from .keys import AXES
 from .rows import bound_axes
 
@@ -35,7 +36,11 @@ Found = tuple[str, Severity, str, str]
 
 
 def lint(
-    spec: BoundSpec, *, today: datetime.date | None = None, tools: Iterable[str] | None = None
+    spec: BoundSpec,
+    *,
+    today: datetime.date | None = None,
+    tools: Iterable[str] | None = None,
+    graph: Inventory | None = None,
 ) -> tuple[Finding, ...]:
     """What to look at, errors first, then in the order of the file.
 
@@ -43,8 +48,12 @@ def lint(
         spec: what to look at.
         today: the day that ``review_by`` is compared with; ``None`` leaves it out.
         tools: the tools of the agent, to check the names against.
+        graph: what is seen of a graph (``langgraph.inspection``); its tools are taken where none are given.
     """
     found = [*_whole(spec, today)]
+    if graph is not None:
+        tools = graph.tools if tools is None else tools
+        found += _graph(spec, graph)
     for agent in (None, *spec.agents):
         at = "bounds" if agent is None else f"agents.{agent}"
         inherited = (
@@ -79,6 +88,26 @@ def _whole(spec: BoundSpec, today: datetime.date | None) -> Iterator[Found]:
         yield "one-axis", "warning", "bounds", f"only {axes[0]} is bounded; not bounded: {missing}"
     for key, reason in spec.loosened:
         yield "loosened", "note", key, f"wider than in the file it extends: {reason}"
+
+
+def _graph(spec: BoundSpec, graph: Inventory) -> Iterator[Found]:
+    """What a specification says, beside the tools that a graph has and the entrance that bounds it."""
+    limits, bounds = spec.limits(spec.agent), spec.bounds(spec.agent)
+    becomes = {"run": "it runs", "approval": "it waits for approval", "refuse": "it is refused"}
+    for tool in tool_cover(spec, graph):
+        if not tool.listed:
+            at = "bounds.action_surface.allowed" if limits.tools is not None else "bounds.action_surface"
+            what = f"no list names {tool.name!r} (node {tool.nodes[0]}): {becomes[tool.tier]}"
+            yield "tool-not-listed", "warning", at, what
+    envelope = bounds.reversibility_envelope
+    for position, entry in enumerate((envelope.requires_human_approval or ()) if envelope is not None else ()):
+        if not set(entry.tools) & set(graph.tools):
+            key = f"bounds.reversibility_envelope.requires_human_approval.{position}"
+            yield "approval-names-no-tool", "error", key, f"{entry.label!r} names no tool: nobody is asked"
+    if limits.iterations is not None and limits.iteration_unit == "tool_call" and not graph.tools:
+        yield "limit-never-binds", "warning", "bounds.iteration_limit", "the graph has no tool that can be seen"
+    if graph.entrance not in (None, "bound_graph") and limits.iteration_unit == "superstep":
+        yield "limit-never-binds", "error", "bounds.iteration_limit.unit", f"{graph.entrance} sees no supersteps"
 
 
 def _bounds(bounds: Bounds, at: str) -> Iterator[Found]:
@@ -230,8 +259,34 @@ def _never_bind(bounds: Bounds, limits: Limits) -> Iterator[Found]:
                     f"action_surface.allowed.{tool}.max_calls",
                     "above iteration_limit, which is reached first",
                 )
+    yield from _never_used(bounds, limits)
     if bounds.iteration_limit is not None and bounds.iteration_limit.max is None:
         yield "no-number", "warning", "iteration_limit", "no max: steps are not bounded"
+
+
+def _never_used(bounds: Bounds, limits: Limits) -> Iterator[Found]:
+    """Raises of no bound, paths without a root, prices above the budget, warnings of nothing."""
+    own = {
+        "iterations": limits.iterations,
+        "tokens": limits.tokens,
+        "usd": limits.nanousd,
+        "seconds": limits.wall_clock_ms,
+    }
+    for name, most in bounds.stop.raise_max if bounds.stop is not None else ():
+        limit = own[name]
+        if limit is None or most <= limit:
+            why = "there is no such bound" if limit is None else "it is not above the bound"
+            yield "raise-never", "warning", "stop.raise_max", f"{name} can never be raised: {why}"
+    for tool, argument, rule, value in limits.argument_rules:
+        if rule == "kind" and value == "path" and limits.roots is None:
+            key = f"action_surface.allowed.{tool}.args.{argument}"
+            yield "path-without-roots", "error", key, "no data_access_scope.roots are given: every call is refused"
+    for tool, price in limits.tool_prices_nanousd:
+        if limits.nanousd is not None and price > limits.nanousd:
+            key = f"cost_budget.tool_prices_usd.{tool}"
+            yield "tool-never-affordable", "warning", key, "a call costs more than total_usd: it is always refused"
+    if limits.warn_model and limits.warn_at_permille is None and not limits.warn_at_permille_by_axis:
+        yield "warning-never", "warning", "stop.warn_model", "no warn_at_share is given: there are no warnings"
 
 
 _ZEROS = (

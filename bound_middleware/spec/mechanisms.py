@@ -7,13 +7,15 @@ the model's request can put a cap on the wire, the others can only cut a stream 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: Entrances that own the request, and can cap it on the wire.
-ON_THE_WIRE = ("bound_model", "BoundMiddleware")
+ON_THE_WIRE = ("bound_model", "BoundMiddleware", "bound_graph")
 #: Entrances that watch a request which the framework sends.
 AROUND = ("with bound", "callback", "bound run")
-AGENTS = ("BoundMiddleware",)
+#: Entrances that run the tools of an agent themselves.
+AGENTS = ("BoundMiddleware", "bound_graph")
+_GRAPHS = ("bound_graph",)
 #: Keys that load and are compared, and that no entrance of this version enforces. ``explain`` says so.
 NOWHERE: tuple[str, ...] = ()
 ENTRANCES = (*ON_THE_WIRE, *AROUND)
@@ -54,11 +56,18 @@ def _tool(by: str, *, scope: str = "run", entrances: tuple[str, ...] = _TOOL_SEA
     return Mechanism(by=by, checked=_BEFORE_TOOL, entrances=entrances, scope=scope)
 
 
-def _read(by: str) -> Mechanism:
-    return Mechanism(by=by, checked="before each read and on its result", entrances=NOWHERE, scope="call")
+def _read(by: str, *, entrances: tuple[str, ...]) -> Mechanism:
+    return Mechanism(by=by, checked="before each read and on its result", entrances=entrances, scope="call")
 
 
 _RULE = _tool("the arguments of the call", scope="call")
+_OWNER = _read(
+    "arguments of its kind; the store, where tools run in our hands; retrievers that are scoped",
+    entrances=_TOOL_SEAMS,
+)
+_FORM = Mechanism(
+    by="an answer of no such form is replaced", checked="before an answer leaves", entrances=AGENTS, scope="call"
+)
 
 MECHANISMS: Mapping[str, Mechanism] = {
     "iteration_limit.max": Mechanism(by="a counter outside the agent", checked="before each step"),
@@ -110,27 +119,38 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "action_surface.allowed.args.hosts": _RULE,
     "action_surface.allowed.args.length_max": _RULE,
     "action_surface.forbidden": _tool("refusal at execution", scope="call"),
-    "action_surface.outputs": Mechanism(
-        by="refusal of the answer", checked="before an answer leaves the agent", entrances=NOWHERE, scope="call"
-    ),
+    "action_surface.outputs": _FORM,
+    "action_surface.outputs.pattern": _FORM,
+    "action_surface.outputs.required": _FORM,
+    "action_surface.outputs.forbidden": _FORM,
+    "action_surface.outputs.hosts": _FORM,
+    "action_surface.outputs.length_max": _FORM,
+    "action_surface.outputs.json_schema": _FORM,
     "action_surface.models": Mechanism(by="refusal of the call", checked=_BEFORE_MODEL, scope="call"),
     "action_surface.concurrent_tools_max": _tool("a count of running tools"),
     "data_access_scope.roots": _RULE,
-    "data_access_scope.tenant": _read("arguments, store and retriever stay inside the scope"),
-    "data_access_scope.user": _read("arguments, store and retriever stay inside the scope"),
-    "data_access_scope.store_namespaces": _read("a scoped store"),
-    "data_access_scope.metadata": _read("a filter on retrieved documents"),
-    "data_access_scope.no_cross_session_memory_read": _read("a scoped store"),
-    "data_access_scope.no_external_index_read": _read("refusal of the retriever"),
+    "data_access_scope.tenant": _OWNER,
+    "data_access_scope.user": _OWNER,
+    "data_access_scope.store_namespaces": _read("a scoped store", entrances=AGENTS),
+    "data_access_scope.metadata": _read(
+        "a filter on what is retrieved, by the retrievers and vector stores that are scoped", entrances=_TOOL_SEAMS
+    ),
+    "data_access_scope.no_cross_session_memory_read": _read("a scoped store", entrances=AGENTS),
+    "data_access_scope.no_external_index_read": _read(
+        "refusal of retrievers that are not scoped", entrances=_TOOL_SEAMS
+    ),
     "reversibility_envelope.requires_human_approval": _tool(
         "a question before the call; refusal where nobody can be asked", scope="call"
     ),
     "reversibility_envelope.unknown_tools": _tool("as for the tools that are named", scope="call"),
 }
 
+#: Where steps of a unit are seen, other than at every entrance.
+STEPS_AT: Mapping[str, tuple[str, ...]] = {"tool calls": _TOOL_SEAMS, "supersteps": _GRAPHS}
+
 #: Where the keys are seen to that bound no axis by themselves, by the beginning of the key.
 ALSO_AT: Mapping[str, tuple[str, ...]] = {
-    "warn_at_share": NOWHERE,
+    "warn_at_share": ENTRANCES,
     "iteration_limit.": ENTRANCES,
     "token_budget.": ENTRANCES,
     "time_budget.": ENTRANCES,
@@ -138,17 +158,29 @@ ALSO_AT: Mapping[str, tuple[str, ...]] = {
     "cost_budget.on_unpriced_tool": _TOOL_SEAMS,
     "cost_budget.": ENTRANCES,
     "action_surface.allowed.price_usd": _TOOL_SEAMS,
-    "data_access_scope.": NOWHERE,
+    "action_surface.on_refused_output": AGENTS,
+    "action_surface.outputs.": AGENTS,
+    "data_access_scope.default_scope": NOWHERE,
+    "data_access_scope.redact": ENTRANCES,
+    "data_access_scope.cross_scope": _TOOL_SEAMS,
     "reversibility_envelope.approval_ttl_seconds": _TOOL_SEAMS,
     "reversibility_envelope.": _TOOL_SEAMS,
     "stop.attempts_per_call_max": ENTRANCES,
     "stop.admission_wait_ms": ENTRANCES,
     "stop.strict_usage": ENTRANCES,
+    "stop.warn_model": ON_THE_WIRE,
     "stop.no_progress": _TOOL_SEAMS,
     "stop.consecutive_failures_max": ENTRANCES,
-    "stop.truncated_retries": AGENTS,
+    "stop.truncated_retries": ("BoundMiddleware",),
     "stop.tool_output_chars_max": AGENTS,
-    "stop.": NOWHERE,
-    "agents.": NOWHERE,
+    "stop.raise_max": AGENTS,
+    "stop.closing_call": AGENTS,
+    "agents.": ENTRANCES,
     "fleet.": NOWHERE,
 }
+
+
+def mechanism_of(key: str, unit: str) -> Mechanism:
+    """What enforces a key whose values are in this unit."""
+    how = MECHANISMS[key]
+    return replace(how, entrances=STEPS_AT.get(unit, how.entrances)) if key == "iteration_limit.max" else how

@@ -103,6 +103,12 @@ def at_least(b: Any, a: Any) -> bool:
     return all(found.get(name, 0) >= amount for name, amount in a)
 
 
+def no_more(b: Any, a: Any) -> bool:
+    """Amounts by name: none larger, none new."""
+    found = dict(a)
+    return all(found.get(name, -1) >= amount for name, amount in b)
+
+
 def gates(b: Any, a: Any) -> bool:
     """Completion gates and what belongs to them: all of them still there, none another."""
     constraints = a.get("constraints") or {}

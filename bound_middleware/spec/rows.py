@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .entries import Entry
 from .keys import AXES, Axis
+from .outputs import OutputForm
 from .section import Field, Section, fields_of, unit_of
 from .tree import Bounds
 
@@ -68,12 +69,13 @@ def _text(field: Field, value: Any) -> str | None:
     if field.kind is not None:
         return field.kind.text(value)
     tools = [tool for entry in value if isinstance(entry, Entry) for tool in entry.tools]
+    tools += [form.name for form in value if isinstance(form, OutputForm)]
     is_closed = field.name in ("allowed", "outputs")
     return ", ".join(tools) or "none" if field.many == "list" and (tools or is_closed) else None
 
 
 def _label(item: Section) -> str:
-    if isinstance(item, Entry):
+    if isinstance(item, Entry | OutputForm):
         return item.label
     return ".".join(str(getattr(item, field.name)) for field in fields_of(type(item))[:-1])
 

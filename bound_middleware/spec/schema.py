@@ -97,7 +97,7 @@ def _tables() -> Iterator[tuple[str, str, type[Section], tuple[str, ...]]]:
     yield "Top of the file", "", SpecTree, ()
     yield "`bounds`", "", bounds, ()
     yield from _below(bounds, "bounds", "", {Entry})
-    title = "An entry of `forbidden`, `outputs`, `reversible_by_default`, `requires_human_approval`"
+    title = "An entry of `forbidden`, `reversible_by_default`, `requires_human_approval`"
     yield title, "-", Entry, ()
     yield "`agents.NAME`: all of `bounds`, and", "agents", agents, tuple(field.name for field in fields_of(bounds))
     yield from _below(fleet, "fleet.SCOPE", "fleet", set())

@@ -30,8 +30,9 @@ from .keys import (
     choice,
     mapping_of,
 )
+from .outputs import OutputForm, check_forms
 from .section import Section
-from .shapes import METADATA, NAMESPACES, ON_UNKNOWN_PRICE, ON_UNPRICED_TOOL, PATTERNS
+from .shapes import METADATA, NAMESPACES, ON_UNKNOWN_PRICE, ON_UNPRICED_TOOL, PATTERNS, RESERVE
 
 Count = int | None
 Entries = Annotated[tuple[Entry, ...] | None, AfterValidator(check_distinct), IN_ORDER]
@@ -59,7 +60,7 @@ class IterationLimit(Section):
     unit: Annotated[
         Literal["model_call", "tool_call", "action", "superstep"],
         choice("model_call", "tool_call", "action", "superstep"),
-        Key(meaning="what one step is", tighter="fixed", default="model_call"),
+        Key(meaning="what one step is; superstep at bound_graph alone", tighter="fixed", default="model_call"),
     ] = "model_call"
     warn_at_share: Annotated[Count, SHARE, _WARN] = None
 
@@ -179,9 +180,20 @@ class ActionSurface(Section):
         ),
     ] = None
     outputs: Annotated[
-        Entries,
-        _closed("the only effects of an answer", "action surface"),
+        tuple[OutputForm, ...] | None,
+        AfterValidator(check_forms),
+        IN_ORDER,
+        _closed("the only forms of an answer", "action surface"),
     ] = None
+    on_refused_output: Annotated[
+        Literal["refuse", "retry", "approval"],
+        choice("refuse", "retry", "approval"),
+        Key(
+            meaning="what becomes of another answer: replaced, asked for once more, or the approver decides",
+            tighter="special",
+            default="refuse",
+        ),
+    ] = "refuse"
     models: Annotated[
         tuple[str, ...] | None,
         NAMES,
@@ -335,6 +347,16 @@ class Stop(Section):
     admission_wait_ms: Annotated[
         int, COUNT, _stop("how long a call may wait for room", default="30000", tighter="free", unit="ms")
     ] = 30_000
+    warn_model: Annotated[
+        bool,
+        FLAG,
+        _stop("the model hears of each warning, once, in its next request", default="false", tighter="free"),
+    ] = False
+    raise_max: Annotated[
+        tuple[tuple[str, int], ...],
+        RESERVE,
+        Key(meaning="bounds that a person may raise, and to how much", tighter="special", default="none"),
+    ] = ()
     strict_usage: Annotated[
         bool, FLAG, _stop("stop when a provider withholds usage", default="false", tighter="true")
     ] = False

@@ -1,8 +1,8 @@
 """From a reply and a request to the steps a provider generates, under the request's cap."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from .provider_reply import FinishReason, Reply, UsageFault
 from .words import fitting_prefix, piece_tokens, text_pieces, text_tokens, token_words
@@ -22,6 +22,7 @@ class Ask:
     messages: int
     include_usage: bool = True
     choices: int = 1
+    text_format: Mapping[str, Any] | None = None
 
     def input_tokens(self) -> int:
         """Tokens of the prompt: its texts plus 3 per message."""
@@ -60,6 +61,7 @@ class Plan:
     usage: UsageFault
     include_usage: bool
     choices: int
+    text_format: Mapping[str, Any] | None
     input_tokens: int
     cached_tokens: int
     reasoning_tokens: int
@@ -93,6 +95,7 @@ def make_plan(reply: Reply, ask: Ask, *, serial: int, input_tokens: int) -> Plan
         usage=reply.usage,
         include_usage=ask.include_usage,
         choices=ask.choices,
+        text_format=ask.text_format,
         input_tokens=input_tokens,
         cached_tokens=min(reply.cached_tokens, input_tokens),
         reasoning_tokens=sum(step.tokens for step in steps if step.kind == "reasoning"),

@@ -15,11 +15,13 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 def read(body: Mapping[str, Any]) -> Ask:
     """What the request asks for."""
     items = body.get("input") or []
+    text_format = (body.get("text") or {}).get("format")
     return Ask(
         model=str(body.get("model", "")),
         stream=bool(body.get("stream")),
         max_tokens=cap_of(body, "max_output_tokens"),
         texts=tuple(string_leaves([body.get("instructions"), items, body.get("tools")])),
+        text_format=text_format,
         messages=1 if isinstance(items, str) else len(items),
     )
 
@@ -153,6 +155,7 @@ def _response(plan: Plan, status: str) -> dict[str, Any]:
         "instructions": None,
         "metadata": {},
         "temperature": 1.0,
+        "text": {"format": plan.text_format or {"type": "text"}},
         "top_p": 1.0,
         "usage": None,
     }

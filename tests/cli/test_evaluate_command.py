@@ -50,6 +50,15 @@ def flags(acceptance=0.9, influence=0.2, risk=0.1, cost=0.2, threshold=0.6, **mo
     return [word for name, value in (given | more).items() for word in (f"--{name.replace('_', '-')}", repr(value))]
 
 
+def put(words, flag, text):
+    """The words with another value for a flag, or with one more flag."""
+    words = list(words)
+    if flag in words:
+        words[words.index(flag) + 1] = text
+        return words
+    return [*words, flag, text]
+
+
 def test_the_example_of_the_reference_gives_its_result(bound):
     code, out, err = bound("evaluate", *ACTION, *flags(weight=1.0))
     found = json.loads(out)
@@ -137,7 +146,7 @@ def test_a_negative_number_is_a_value_and_no_flag(bound, text):
     ],
 )
 def test_nonsense_is_one_clear_error_and_2(bound, flag, text, words):
-    code, out, err = bound("evaluate", *ACTION, *flags(), flag, text)
+    code, out, err = bound("evaluate", *put([*ACTION, *flags()], flag, text))
     assert (code, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1
@@ -160,9 +169,9 @@ def test_what_is_required_is_asked_for(bound, missing):
 
 
 def test_what_is_no_number_is_a_usage_error(bound):
-    code, out, err = bound("evaluate", *ACTION, *flags(), "--risk", "low")
+    code, out, err = bound("evaluate", *ACTION, *put(flags(), "--risk", "low"))
     assert (code, out) == (2, "")
-    assert "--risk: invalid float value: 'low'" in err
+    assert "--risk: invalid number value: 'low'" in err
 
 
 def test_the_older_weight_is_the_acceptance_weight_and_not_one_of_two(bound):
@@ -273,8 +282,9 @@ def test_signals_give_scores_with_provenance_and_are_printed_again(bound):
     assert "Decision: RETRY" in err
 
 
-def scores(bound, *given):
-    return json.loads(bound("evaluate-workflow", *ACTION, "--threshold", "0.6", *GREEN, *given)[1])["scores"]
+def scores(bound, *more, given=None):
+    words = GREEN if given is None else given
+    return json.loads(bound("evaluate-workflow", *ACTION, "--threshold", "0.6", *words, *more)[1])["scores"]
 
 
 def test_each_signal_has_a_flag_that_counts(bound):
@@ -288,7 +298,8 @@ def test_each_signal_has_a_flag_that_counts(bound):
     assert scores(bound, "--tests-removed", "1")["risk"] == 0.5
     assert scores(bound, "--tests-modified", "5")["risk"] == 0.25
     assert scores(bound, "--tests-added", "5")["risk"] == 0.0
-    assert scores(bound, "--no-lint-passed")["acceptance"] == 0.75
+    red = [word if word != "--lint-passed" else "--no-lint-passed" for word in GREEN]
+    assert scores(bound, given=red)["acceptance"] == 0.75
     assert scores(bound, "--influence", "-1e-1")["influence"] == -0.1
 
 
@@ -309,7 +320,7 @@ def test_the_caps_have_flags(bound):
         ((*GREEN, "--token-usage", "-1"), "token_usage"),
         ((*GREEN, "--token-usage", "1" + "0" * 400), "token_usage: is too large"),
         ((*GREEN, "--token-usage", "1" + "0" * 5000), "token-usage"),
-        ((*GREEN, "--retry-count", "1.5"), "--retry-count: invalid int value"),
+        ((*GREEN, "--retry-count", "1.5"), "--retry-count: invalid count value"),
         ((*GREEN, "--execution-time-seconds", "inf"), "execution_time_seconds"),
         ((*GREEN, "--max-expected-tokens", "-1"), "max_expected_tokens"),
         ((*GREEN, "--influence", "2"), "influence"),
@@ -327,3 +338,61 @@ def test_the_exit_code_of_a_workflow_can_be_asked_for(bound):
     given = ("evaluate-workflow", *ACTION, "--test-pass-rate", "0", "--threshold", "0.6")
     assert bound(*given)[0] == 0
     assert bound(*given, "--exit-code")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        (("--threshold", "0.9"), "--threshold"),
+        (("--threshold=0.6",), "--threshold"),
+        (("--thresh", "0.9"), "--threshold"),
+        (("--weight", "1", "--weight", "1"), "--weight"),
+        (("--risk-weight", "1", "--risk-weight", "2"), "--risk-weight"),
+        (("--action", "Something else"), "--action"),
+        (("--risk", "0"), "--risk"),
+        (("--exit-code", "--exit-code"), "--exit-code"),
+        (("--json", "--json"), "--json"),
+    ],
+)
+def test_a_flag_that_is_given_twice_is_refused(bound, more, key):
+    code, out, err = bound("evaluate", *ACTION, *flags(), *more)
+    assert (code, out) == (2, "")
+    assert f"{key}: is given twice; allowed: once" in err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--lint-passed", "--no-lint-passed"),
+        ("--no-lint-passed", "--no-lint-passed"),
+        ("--retry-count", "1", "--retry-count", "2"),
+        ("--test-pass-rate", "0"),
+    ],
+)
+def test_signals_that_contradict_each_other_are_refused(bound, more):
+    code, out, err = bound("evaluate-workflow", *ACTION, "--threshold", "0.6", "--test-pass-rate", "1", *more)
+    assert (code, out) == (2, "")
+    assert "is given twice" in err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--weight", "2", "--acceptance-weight", "3"),
+        ("--weight", "2", "--acceptance-weight", "1"),
+        ("--weight", "1", "--acceptance-weight", "2"),
+        ("--weight", "1", "--risk-weight", "2"),
+    ],
+)
+def test_the_older_weight_beside_another_one_is_refused(bound, more):
+    for command in (("evaluate", *flags()), ("evaluate-workflow", "--threshold", "0.6", "--test-pass-rate", "1")):
+        code, out, err = bound(command[0], *ACTION, *command[1:], *more)
+        assert (code, out) == (2, "")
+        assert "weight: is an older name of the acceptance weight" in err
+
+
+@pytest.mark.parametrize("value", ["1_0", "\u0660.\u0665", "0x1", "0,6", "", " ", "true"])
+def test_a_number_is_written_as_numbers_are(bound, value):
+    code, out, err = bound("evaluate", *ACTION, *flags(), "--retry-margin", value)
+    assert (code, out) == (2, "")
+    assert "--retry-margin" in err

@@ -6,6 +6,14 @@ import json
 import pytest
 
 from bound_middleware import cli
+from bound_middleware.decision import (
+    BoundCriteria,
+    BoundWorkflow,
+    EvaluationResult,
+    ExecutionEvidence,
+    StepContract,
+)
+from bound_middleware.spec.source import parse
 
 CONTRACT = """\
 id: write-tests
@@ -195,3 +203,46 @@ def test_criteria_are_those_of_evaluate(bound, write):
     assert (found["weight"], found["scores"]["influence"], found["threshold"]) == (0.5, -0.1, 1.0)
     assert bound(*given, "--threshold", "nan")[0] == 2
     assert bound(*given, "--influence", "7")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("evidence", "key"),
+    [
+        ({"acceptance": [{"check_id": "tests-pass", "passed": value, "source": "s"}]}, "acceptance.0.passed")
+        for value in ("no", "true", "1", 1, 0, 1.0, None, [], {})
+    ]
+    + [({name: value}, name) for name in ("retry_count", "token_usage") for value in ("3", 1.0, True)]
+    + [({"runtime_seconds": value}, "runtime_seconds") for value in ("3", True)]
+    + [({"rollback_available": value}, "rollback_available") for value in ("no", 1, 0)]
+    + [({"acceptance": [{"check_id": 1, "passed": True, "source": "s"}]}, "acceptance.0.check_id")],
+)
+def test_evidence_of_another_type_is_refused_and_never_read_as_something_like_it(bound, write, evidence, key):
+    code, out, err = bound(write("c.yaml", CONTRACT), write("e.json", evidence))
+    assert (code, out) == (2, "")
+    assert f": {key}: " in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ['"no"', "'yes'", "1", "0"])
+def test_a_contract_whose_checks_are_required_by_something_like_true_is_refused(bound, write, value):
+    contract = CONTRACT.replace("required: false", f"required: {value}")
+    code, out, err = bound(write("c.yaml", contract), write("e.json", PASSED))
+    assert (code, out) == (2, "")
+    assert ": acceptance_checks.1.required: " in err
+
+
+def test_the_result_has_every_field_of_the_value_and_can_be_read_again(bound, write):
+    contract, evidence = write("c.yaml", CONTRACT), write("e.json", {"token_usage": 100})
+    found = json.loads(bound(contract, evidence)[1])
+    assert found.pop("next_action") == "replan"
+    again = EvaluationResult.model_validate(found)
+    assert set(found) == set(EvaluationResult.model_fields)
+    direct = BoundWorkflow().evaluate_step(
+        contract=StepContract.model_validate(parse(CONTRACT).data),
+        evidence=ExecutionEvidence(token_usage=100),
+        criteria=BoundCriteria(threshold=0.6),
+    )
+    assert (again.decision, again.candidate_decision) == ("REPLAN", direct.candidate_decision)
+    assert (again.assurance, again.reasons) == (direct.assurance, direct.reasons)
+    assert again.reasons
+    assert again.provenance == direct.provenance

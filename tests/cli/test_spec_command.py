@@ -57,6 +57,7 @@ def test_explain_as_json_has_the_rows_of_each_file(bound, write):
         "unit",
         "mechanism",
         "scope",
+        "coverage",
         "checked",
         "overshoot",
     }
@@ -171,8 +172,11 @@ def test_diff_says_what_each_key_does(bound, write):
     assert out.splitlines() == [
         "tightened: bounds.iteration_limit.max: 30 -> 20",
         "loosened: bounds.token_budget.total: 200,000 -> 300,000",
+        "overall: mixed",
     ]
-    assert json.loads(bound("diff", before, after, "--json")[1])[1] == {
+    found = json.loads(bound("diff", before, after, "--json")[1])
+    assert found["overall"] == "mixed"
+    assert found["changes"][1] == {
         "key": "bounds.token_budget.total",
         "verdict": "loosened",
         "before": "200,000",
@@ -204,3 +208,139 @@ def test_no_colour_is_ever_printed(bound, write, monkeypatch):
 @pytest.mark.parametrize("arguments", [(), ("explain",), ("lint",), ("diff", "a"), ("nothing",)])
 def test_a_wrong_call_is_2(bound, arguments):
     assert bound(*arguments)[0] == 2
+
+
+GRAPH = '''
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+
+from bound_middleware.langchain import BoundMiddleware
+from bound_middleware.langgraph import bound_graph
+from bound_middleware.testing import ScriptedChatModel
+
+SPEC = {"bounds": {"iteration_limit": 3}}
+
+
+@tool
+def search(q: str) -> str:
+    """Find."""
+    return q
+
+
+@tool
+def pay(to: str) -> str:
+    """Pay."""
+    return to
+
+
+agent = create_agent(ScriptedChatModel(["x"]), [search, pay])
+builder = StateGraph(MessagesState)
+builder.add_node("agent", agent)
+builder.add_node("report", lambda state: state)
+builder.add_edge(START, "agent")
+builder.add_edge("agent", "report")
+bounded = bound_graph(builder, SPEC)
+with_middleware = create_agent(ScriptedChatModel(["x"]), [search], middleware=[BoundMiddleware(SPEC)])
+
+
+def make():
+    return builder
+
+
+nothing = 3
+'''
+
+ABOUT = """\
+bounds:
+  iteration_limit: 3
+  action_surface: {forbidden: [pay]}
+  data_access_scope: {store_namespaces: [cache]}
+  reversibility_envelope: {requires_human_approval: [deploy], unknown_tools: reversible}
+"""
+
+
+@pytest.mark.parametrize("name", ["builder", "bounded", "make"])
+def test_explain_says_what_of_a_graph_is_covered(bound, write, name):
+    graph = f"{write('agents_to_explain.py', GRAPH)}:{name}"
+    code, out, _ = bound("explain", write("bound.yml", ABOUT), "--graph", graph, "--json")
+    (found,) = json.loads(out)
+    assert code == 0
+    assert found["graph"]["entrance"] == ("bound_graph" if name == "bounded" else None)
+    assert [(node["name"], node["kind"], node["tools"]) for node in found["graph"]["nodes"]] == [
+        ("agent", "graph", []),
+        ("agent/model", "code", []),
+        ("agent/tools", "tools", ["search", "pay"]),
+        ("report", "code", []),
+    ]
+    coverage = {row["key"]: row["coverage"] for row in found["rows"]}
+    assert coverage["bounds.iteration_limit.max"] == "nodes: agent/model, report"
+    assert coverage["bounds.action_surface.forbidden"] == "tools: pay"
+    assert coverage["bounds.reversibility_envelope.requires_human_approval"] == "no tool of the graph"
+    assert [(tool["name"], tool["tier"], tool["listed"]) for tool in found["tools"]] == [
+        ("search", "run", False),
+        ("pay", "refuse", True),
+    ]
+    assert "no tool is called 'deploy'" in {row["value"] for row in found["rows"]}
+
+
+def test_explain_prints_tools_and_nodes_behind_the_axes(bound, write):
+    graph = f"{write('agents_to_explain.py', GRAPH)}:bounded"
+    code, out, err = bound("explain", write("bound.yml", ABOUT), "--graph", graph)
+    assert (code, err) == (0, "")
+    assert "  search: runs, NAMED BY NO LIST (agent/tools)\n" in out
+    assert "  pay: refused (agent/tools)\n" in out
+    assert "NOT BOUND: other clients" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
+    assert "covers tools: pay" in " ".join(out.split())
+
+
+def test_what_bounds_the_graph_already_decides_what_is_enforced(bound, write):
+    graph = f"{write('agents_to_explain.py', GRAPH)}:with_middleware"
+    spec = write("bound.yml", "bounds: {iteration_limit: {max: 3, unit: superstep}}")
+    (found,) = json.loads(bound("explain", spec, "--graph", graph, "--json")[1])
+    row = found["rows"][0]
+    assert (row["mechanism"], row["coverage"]) == ("NOT ENFORCED by BoundMiddleware", "nothing")
+    code, out, _ = bound("lint", spec, "--graph", graph)
+    assert code == 3
+    assert "BoundMiddleware sees no supersteps" in out
+
+
+def test_lint_finds_what_does_not_fit_a_graph(bound, write):
+    graph = f"{write('agents_to_explain.py', GRAPH)}:builder"
+    code, out, _ = bound("lint", write("bound.yml", ABOUT), "--graph", graph, "--json")
+    (found,) = json.loads(out)
+    codes = {item["code"]: item["message"] for item in found["findings"]}
+    assert code == 3
+    assert codes["tool-not-listed"] == "no list names 'search' (node agent/tools): it runs"
+    assert codes["approval-names-no-tool"] == "'deploy' names no tool: nobody is asked"
+    sound = "bounds: {iteration_limit: 3, token_budget: {total: 9000}, action_surface: {allowed: [search, pay]}}"
+    assert bound("lint", write("sound.yml", sound), "--graph", graph)[0] == 0
+
+
+@pytest.mark.parametrize("target", ["nothing", "missing"])
+def test_a_target_that_is_no_graph_is_a_usage_error(bound, write, target):
+    graph = f"{write('agents_to_explain.py', GRAPH)}:{target}"
+    code, out, err = bound("explain", write("bound.yml", ABOUT), "--graph", graph)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word"),
+    [("30", "20", "tightened"), ("30", "40", "loosened"), ("search", "search (web)", "changed")],
+)
+def test_diff_has_one_word_for_all(bound, write, before, after, word):
+    files = write("before.yml", SOUND), write("after.yml", SOUND.replace(before, after, 1))
+    assert bound("diff", *files)[1].splitlines()[-1] == f"overall: {word}"
+
+
+def test_the_specification_is_explained_without_a_framework():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, bound_middleware.spec.explain, bound_middleware.spec.lint; print('langgraph' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

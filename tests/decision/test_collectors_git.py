@@ -7,7 +7,6 @@ import pytest
 
 from bound_middleware.core.errors import SpecError
 from bound_middleware.decision.collectors import (
-    Change,
     ChangesWithin,
     CleanTree,
     GitFailed,
@@ -15,15 +14,12 @@ from bound_middleware.decision.collectors import (
     ReportError,
     Site,
     StepRun,
-    parse_diff,
-    parse_hidden,
-    parse_status,
     read_changes,
 )
+from bound_middleware.decision.collectors.git_objects import Entry, parse_index
+from bound_middleware.decision.collectors.git_report import parse_numstat
 
 OID = "1" * 40
-HEAD = f"# branch.oid {OID}\0# branch.head main\0".encode()
-ORDINARY = f"N... 100644 100644 100644 {OID} {OID}"
 
 
 @pytest.fixture
@@ -53,90 +49,44 @@ def site(repo):
     return Site(workspace=repo.path)
 
 
-def test_status_reads_every_kind_of_line():
-    data = HEAD + b"\0".join(
-        [
-            f"1 .M {ORDINARY} a b.txt".encode(),
-            f"1 A. {ORDINARY} new\nline".encode(),
-            f"1 D. {ORDINARY} gone".encode(),
-            f"1 AD {ORDINARY} came and went".encode(),
-            f"2 R. {ORDINARY} R100 to here".encode(),
-            b"from there",
-            f"u UU N... 100644 100644 100644 100644 {OID} {OID} {OID} both".encode(),
-            b"? not tracked",
-            b"! ignored",
-            b"",
-        ]
-    )
-    status = parse_status(data)
-    assert (status.commit, status.branch) == (OID, "main")
-    assert [(change.path, change.kind, change.old_path) for change in status.changes] == [
-        ("a b.txt", "modified", None),
-        ("new\nline", "added", None),
-        ("gone", "deleted", None),
-        ("came and went", "deleted", None),
-        ("to here", "renamed", "from there"),
-        ("both", "unmerged", None),
-        ("not tracked", "untracked", None),
-    ]
-
-
-def test_a_detached_head_and_an_unborn_branch_are_told():
-    assert parse_status(f"# branch.oid {OID}\0# branch.head (detached)\0".encode()).branch is None
-    assert parse_status(b"# branch.oid (initial)\0# branch.head main\0").commit is None
+def test_lines_and_renames_are_read():
+    rows = ["3\t1\t", "old/0", "new/0", "0\t7\t", "old/1", "/dev/null", "1\t1\t", "old/2", "new/3"]
+    data = "".join(f"{field}\0" for field in [*rows, "-\t-\t", "/dev/null", "new/4"]).encode()
+    assert list(parse_numstat(data)) == [(0, 0, 3, 1), (1, None, 0, 7), (2, 3, 1, 1), (None, 4, None, None)]
+    assert list(parse_numstat(b"")) == []
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        HEAD[:-1],
-        b"fatal: not a git repository\n",
-        b"M file\0",
-        HEAD + b"1 .M short\0",
-        HEAD + b"? cut off",
-        HEAD + f"2 R. {ORDINARY} R100 to\0".encode(),
-        HEAD + f"1 .. {ORDINARY} x\0".encode(),
+        b"1\t1\t\0old/0\0new/0",
+        b"1\t1\t\0old/0\0",
+        b"1\t1\ta\0old/0\0new/0\0",
+        b"1\t1\0old/0\0new/0\0",
+        b"one\t1\t\0old/0\0new/0\0",
+        b"1\t1\t\0new/0\0old/0\0",
+        b"1\t1\t\0old/x\0new/0\0",
+        b"warning: something\0a\0",
     ],
 )
-def test_output_that_is_no_status_is_not_a_clean_tree(data):
+def test_lines_that_are_cut_or_strange_are_refused(data):
     with pytest.raises(ReportError):
-        parse_status(data)
+        list(parse_numstat(data))
 
 
-def test_diff_joins_kinds_and_lines():
-    raw = f":100644 100644 {OID} {OID} M\0a b\0:100644 000000 {OID} {OID} D\0gone\0".encode()
-    raw += f":100644 100644 {OID} {OID} R090\0old\0new\0:000000 100644 {OID} {OID} A\0bin\0".encode()
-    numstat = b"3\t1\ta b\0" + b"0\t7\tgone\0" + b"1\t1\t\0old\0new\0" + b"-\t-\tbin\0"
-    changes = parse_diff(raw, numstat)
-    assert changes == (
-        Change(path="a b", kind="modified", added_lines=3, deleted_lines=1),
-        Change(path="gone", kind="deleted", added_lines=0, deleted_lines=7),
-        Change(path="new", kind="renamed", old_path="old", added_lines=1, deleted_lines=1),
-        Change(path="bin", kind="added", binary=True),
-    )
-    assert changes[2].touched == ("old", "new")
-
-
-@pytest.mark.parametrize(
-    ("raw", "numstat"),
-    [
-        (b":100644 100644 1 2 M\0a\0", b""),
-        (b":100644 100644 1 2 M\0a", b"1\t1\ta\0"),
-        (b":100644 100644 1 2 R100\0a\0", b"1\t1\t\0a\0b\0"),
-        (b":100644 100644 1 2 X\0a\0", b"1\t1\ta\0"),
-        (b"warning: something\0a\0", b""),
-        (b":100644 100644 1 2 M\0a\0", b"one\t1\ta\0"),
-        (b":100644 100644 1 2 M\0a\0", b"a\0"),
-    ],
-)
-def test_a_diff_that_is_cut_or_strange_is_refused(raw, numstat):
-    with pytest.raises(ReportError):
-        parse_diff(raw, numstat)
-
-
-def test_hidden_paths_are_those_git_was_told_not_to_look_at():
-    assert parse_hidden(b"H seen\0h assumed\0S skipped\0M unmerged\0s both\0") == ("assumed", "skipped", "both")
+def test_an_index_is_read_with_its_flags():
+    rows = [f"H 100644 {OID} 0\ta b", f"s 100664 {OID} 0\tskipped", f"h 100755 {OID} 0\tassumed\n"]
+    rows += [f"M 100644 {OID} {stage}\tboth" for stage in (1, 2, 3)]
+    staged, unmerged, skipped = parse_index("".join(f"{row}\0" for row in rows).encode())
+    assert [staged[path] for path in ("a b", "skipped", "assumed\n")] == [
+        Entry("100644", OID),
+        Entry("100644", OID),
+        Entry("100755", OID),
+    ]
+    assert (unmerged, skipped) == ({"both"}, {"skipped"})
+    for cut in (b"H 100644", b"H 100644 1 0\tx", b"fatal: not a git repository\n", b"H 100644 1\tx\0", b"x\0"):
+        with pytest.raises(GitFailed):
+            parse_index(cut)
 
 
 def test_a_clean_repository_differs_in_nothing(site, repo):
@@ -183,7 +133,7 @@ def test_a_change_hidden_from_git_is_a_change(site, repo):
     (repo.path / "kept.txt").write_text("changed in secret")
     look = CleanTree().look(site)
     assert look.finding.status == "failed"
-    assert "1 path hidden from git" in look.finding.details
+    assert look.finding.details == "1 path differs: 'kept.txt'"
     assert ChangesWithin(allowed=("src/**",), base="HEAD").look(site).finding.status == "failed"
 
 
@@ -199,7 +149,7 @@ def test_the_workspace_may_be_a_folder_within_the_repository(repo):
     inner.mkdir()
     (inner / "mine.py").write_text("x")
     (repo.path / "theirs.py").write_text("x")
-    repo("update-index", "--assume-unchanged", "kept.txt")
+    (repo.path / "kept.txt").write_text("changed")
     changes = read_changes(Site(workspace=inner), None)
     assert changes.paths == ("../kept.txt", "../theirs.py", "mine.py")
     assert changes.outside(Globs(["**"])) == ("../kept.txt", "../theirs.py")

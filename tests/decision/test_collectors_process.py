@@ -225,3 +225,16 @@ def test_the_longest_secret_goes_first_and_a_redactor_does_not_show_what_it_know
     redact = Redactor(secrets=["abcdefgh", "abcdefgh-and-more"])
     assert redact("abcdefgh-and-more abcdefgh") == "[redacted] [redacted]"
     assert "abcdefgh" not in repr(redact)
+
+
+def test_its_standard_input_may_be_a_file(tmp_path):
+    (tmp_path / "question").write_bytes(b"what\n" * 100_000)
+    done = shell("cat | wc -c", tmp_path, given=tmp_path / "question")
+    assert done.stdout.data.strip() == b"500000"
+    absent = shell("cat", tmp_path, given=tmp_path / "absent")
+    assert absent.ending == "not_started"
+
+
+def test_a_command_that_closed_its_outputs_and_goes_on_is_waited_for(tmp_path):
+    done = shell("exec >&- 2>&-; sleep 0.05; exit 4", tmp_path)
+    assert (done.ending, done.code) == ("exited", 4)

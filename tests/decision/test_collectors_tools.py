@@ -1,7 +1,10 @@
 """The collectors that run a tool or read its report, on small real projects and on tools that misbehave."""
 
+import importlib.util
 import json
+import marshal
 import os
+import py_compile
 import sys
 
 import pytest
@@ -163,6 +166,31 @@ def test_pytest_sees_the_module_as_it_is_now_however_soon_it_was_changed(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["it.py", "test_it.py"]
 
 
+@pytest.mark.parametrize("which", ["the module", "the test"])
+def test_a_compiled_file_beside_a_source_does_not_take_its_place(tmp_path, which):
+    """It is ignored, so that git does not see it, and says itself that nobody need compare it with its source."""
+    (tmp_path / "m.py").write_text("VALUE = 1\n")
+    (tmp_path / "test_m.py").write_text("import m\n\ndef test_it():\n    assert m.VALUE == 2\n")
+    quiet = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+    def status(**more):
+        collector = Pytest(paths=("-p", "no:cacheprovider"), variables={**quiet, **more})
+        return collector.look(Site(workspace=tmp_path)).finding.status
+
+    if which == "the module":
+        planted = tmp_path / "planted.py"
+        planted.write_text("VALUE = 2\n")
+        compiled = importlib.util.cache_from_source(str(tmp_path / "m.py"))
+        py_compile.compile(str(planted), compiled, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    else:
+        assert status(PYTHONPYCACHEPREFIX="", PYTHONDONTWRITEBYTECODE="") == "failed"
+        (compiled,) = (tmp_path / "__pycache__").glob("test_m.*pytest*.pyc")
+        code = compile("def test_it():\n    pass\n", str(tmp_path / "test_m.py"), "exec")
+        compiled.write_bytes(compiled.read_bytes()[:16] + marshal.dumps(code))
+    assert status(PYTHONPYCACHEPREFIX="") == "passed", "the trap works"
+    assert status() == "failed"
+
+
 def test_a_pytest_that_is_not_installed_is_missing(site):
     finding = Pytest(command=(sys.executable, "-I", "-S", "-m", "pytest")).look(site).finding
     assert finding.status == "missing"
@@ -321,7 +349,7 @@ def test_a_report_must_be_a_regular_file_of_the_workspace(site):
 
 def test_a_json_report_of_pytest_is_read_with_its_exit_code(site):
     def status(exitcode, outcome="passed"):
-        report = {"exitcode": exitcode, "summary": {"total": 1}, "tests": [{"outcome": outcome}]}
+        report = {"exitcode": exitcode, "summary": {"total": 1}, "tests": [{"nodeid": "t", "outcome": outcome}]}
         (site.workspace / "r.json").write_text(json.dumps(report))
         return PytestJsonReport(path="r.json").look(with_step(site)).finding.status
 

@@ -62,6 +62,16 @@ def test_a_count_that_no_double_can_hold_is_refused():
     assert decided(step(budget=StepBudget(max_tokens=10**299)), huge).scores.cost == 1.0
 
 
+@pytest.mark.parametrize("value", ["no", "yes", "true", "1", 1, 0, 1.0, None])
+def test_what_passed_and_what_is_required_is_true_or_false(value):
+    with pytest.raises(ValidationError, match=r"passed\n.*valid boolean"):
+        CheckEvidence(check_id="a", passed=value, source="s")
+    with pytest.raises(ValidationError, match=r"acceptance\.0\.passed\n.*valid boolean"):
+        ExecutionEvidence.model_validate({"acceptance": [{"check_id": "a", "passed": value, "source": "s"}]})
+    with pytest.raises(ValidationError, match=r"required\n.*valid boolean"):
+        AcceptanceCheck(id="a", description="d", required=value)
+
+
 def test_duplicate_ids_are_refused():
     check, risk = AcceptanceCheck(id="a", description="d"), RiskCheck(id="r", description="d", severity=0.1)
     with pytest.raises(ValidationError, match="duplicate acceptance check 'a'"):

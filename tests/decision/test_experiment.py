@@ -100,3 +100,19 @@ def test_a_folder_or_file_that_is_not_there_is_an_error_and_not_an_empty_answer(
     (tmp_path / "bad.json").write_text('{"task_id": "t"}')
     with pytest.raises(ValidationError, match="steps"):
         load_trajectories(tmp_path)
+
+
+def test_an_agent_that_stopped_before_it_was_good_enough_saved_nothing_and_owes_nothing():
+    early = RUN.model_copy(update={"actual_stop_step": 0})
+    result = run_experiment(early, CRITERIA)
+    assert (result.bound_stop_step, result.actual_stop_step) == (1, 0)
+    assert (result.steps_saved, result.post_solution_unnecessary_steps) == (0, 0)
+    assert (result.tool_calls_saved, result.tokens_saved, result.runtime_saved) == (0, 0, 0)
+
+
+def test_the_runs_of_a_folder_come_in_the_order_of_their_names(tmp_path, monkeypatch):
+    for name in ("b", "a", "c"):
+        save_trajectory(RUN, tmp_path / f"{name}.json")
+    as_on_disk = [tmp_path / f"{name}.json" for name in ("c", "a", "b")]
+    monkeypatch.setattr(type(tmp_path), "glob", lambda self, pattern: iter(as_on_disk))
+    assert list(load_trajectories(tmp_path)) == ["a", "b", "c"]

@@ -205,3 +205,12 @@ def test_ranks_are_those_of_the_doubles(value):
     if value < 1e308:
         assert _double(_rank(value) + 1) == math.nextafter(value, math.inf)
     assert _double(_rank(value) - 1) == math.nextafter(value, -math.inf)
+
+
+def test_a_threshold_may_go_beyond_one():
+    result = decided((1, 1, 0, 0), weights=BoundWeights(acceptance=50), threshold=10)
+    assert result.decision == "ACCEPT"
+    turns = {flip.decision: flip.value for flip in score_flips(result) if flip.variable == "threshold"}
+    assert turns["RETRY"] == math.nextafter(51.0, math.inf)
+    assert turns["REPLAN"] > 51.0
+    verify(result)

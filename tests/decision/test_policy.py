@@ -24,6 +24,7 @@ from bound_middleware.decision import (
     StaticContractGenerator,
     StaticEvaluator,
 )
+from bound_middleware.decision._base import FrozenDict
 
 from .vectors import seen, step
 
@@ -209,3 +210,28 @@ def test_sixteen_threads_on_one_workflow_mix_nothing():
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(many, range(16)))
+
+
+def test_an_expected_action_is_one_that_is_equal():
+    evaluator = StaticEvaluator(SCORES, expected_action=ACTION)
+    assert evaluator.evaluate(ACTION.model_copy(deep=True)) is evaluator.scores
+    with pytest.raises(AssertionError, match="another action was expected"):
+        evaluator.evaluate(ACTION.model_copy(update={"goal": "another"}))
+
+
+def test_a_frozen_mapping_refuses_every_way_to_change_it():
+    frozen = FrozenDict({"a": 1})
+    changes = (
+        lambda: frozen.__setitem__("b", 2),
+        lambda: frozen.__delitem__("a"),
+        lambda: frozen.__ior__({"b": 2}),
+        lambda: frozen.update(b=2),
+        lambda: frozen.setdefault("b", 2),
+        lambda: frozen.pop("a"),
+        frozen.popitem,
+        frozen.clear,
+    )
+    for change in changes:
+        with pytest.raises(TypeError, match="part of a frozen value"):
+            change()
+    assert frozen == {"a": 1}

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from bound_middleware.core.errors import SpecError
-from bound_middleware.decision import BoundPlan, assess_contract, assess_step, load_contract_corpus
+from bound_middleware.decision import AcceptanceCheck, BoundPlan, assess_contract, assess_step, load_contract_corpus
+from bound_middleware.decision.corpus import read_corpus
 from bound_middleware.decision.quality import (
     BLIND_SPOTS,
     OBSERVABLE_WORDS,
@@ -105,3 +106,23 @@ def test_a_corpus_that_is_not_there_is_an_error_and_not_zero_plans(tmp_path, con
     (tmp_path / "empty").mkdir()
     with pytest.raises(SpecError, match=r"no \*\.json in this folder"):
         load_contract_corpus(tmp_path / "empty")
+
+
+def test_a_step_that_has_one_required_check_can_accept():
+    mixed = step(
+        checks=[
+            AcceptanceCheck(id="tests", description="All tests pass"),
+            AcceptanceCheck(id="lint", description="The linter passes", required=False),
+        ]
+    )
+    advice = step(checks=[AcceptanceCheck(id="lint", description="The linter passes", required=False)])
+    assert assess_step(mixed).never_accepts == ()
+    assert assess_step(advice).never_accepts == (advice.id,)
+
+
+def test_a_corpus_is_reported_in_the_order_of_its_names():
+    corpus = read_corpus(None)
+    backwards = dict(sorted(corpus.items(), reverse=True))
+    summary = run_contract_quality_experiment(backwards)
+    assert [finding.name for finding in summary.findings] == sorted(corpus)
+    assert summary == run_contract_quality_experiment(corpus)

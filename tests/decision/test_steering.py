@@ -194,3 +194,27 @@ def test_the_agent_never_reads_a_number_that_is_not_in_the_contract(ids, data, t
     text = steering_text(BoundPolicy().decide(scores, BoundCriteria(threshold=threshold)), audience="agent")
     assert not re.search(r"\d", text)
     assert word_count(text) <= MAX_WORDS
+
+
+@pytest.mark.parametrize("audience", ["person", "agent"])
+def test_findings_under_several_headings_share_the_words(audience):
+    checks = [AcceptanceCheck(id=f"check-{n}", description="one two three four five six") for n in range(9)]
+    risks = [RiskCheck(id=f"risk-{n}", description="one two three four five six", severity=0.1) for n in range(30)]
+    failed = [[record(part.id, passed=False) for part in parts] for parts in (checks, risks)]
+    evidence = seen(*failed[0], risks=failed[1])
+    text = steering_text(decided(step(checks=checks, risks=risks), evidence), audience=audience)
+    assert "Failed checks:" in text
+    assert "Risks that came true:" in text
+    assert text.endswith("\n- and others")
+    assert word_count(text) <= MAX_WORDS
+
+
+def test_a_finding_that_takes_the_last_word_is_still_listed():
+    def told(words):
+        check = AcceptanceCheck(id="tests", description=" ".join(["word"] * words))
+        return steering_text(decided(step(checks=[check]), seen()), audience="agent")
+
+    most = max(words for words in range(1, MAX_WORDS) if "- tests:" in told(words))
+    # The room for "- and others" is kept free in any case.
+    assert word_count(told(most)) == MAX_WORDS - 3
+    assert told(most + 1).endswith("\n- and others")

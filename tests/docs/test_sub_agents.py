@@ -12,7 +12,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTA
 
 
 def test_the_page_has_its_examples_with_their_output():
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
 
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES, ids=range(len(EXAMPLES)))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import gc
-import sys
 import threading
 
 import pytest
@@ -110,10 +109,7 @@ def leave_by_a_timeout(model, server):
 
 
 WAYS = [leave_by_break, leave_by_close, leave_by_an_exception, leave_by_aclose, leave_by_async_break]
-CANCELS = [leave_by_cancelling_a_stream, leave_by_cancelling_a_call]
-if sys.version_info >= (3, 12):
-    # A time-out cancels once, and the ``asyncio.wait_for`` of Python 3.11 can swallow that.
-    CANCELS.append(leave_by_a_timeout)
+CANCELS = [leave_by_cancelling_a_stream, leave_by_cancelling_a_call, leave_by_a_timeout]
 
 
 def settled(session):

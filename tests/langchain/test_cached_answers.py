@@ -5,6 +5,9 @@ import asyncio
 import pytest
 from langchain_core.caches import InMemoryCache
 from langchain_core.globals import set_llm_cache
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 
 from bound_middleware import BoundSession
@@ -85,3 +88,41 @@ def test_calls_side_by_side_do_not_shut_each_others_door(server, prices):
     model.invoke("one")
     assert server.requests_count == 3
     set_llm_cache(None)
+
+
+class Keyed(BaseChatModel):
+    """Its key in a cache has every setting in it, the cache itself too."""
+
+    model_name: str = "gpt-4o"
+
+    @property
+    def _llm_type(self):
+        return "keyed"
+
+    @property
+    def _identifying_params(self):
+        return {"model_name": self.model_name, "cache": repr(self.cache)}
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("whole"))])
+
+
+class Recording(InMemoryCache):
+    def __init__(self):
+        super().__init__()
+        self.keys = []
+
+    def lookup(self, prompt, llm_string):
+        self.keys.append(llm_string)
+        return super().lookup(prompt, llm_string)
+
+
+def test_a_bounded_model_has_the_key_of_the_plain_one(prices, run):
+    cache = Recording()
+    model = Keyed(cache=cache)
+    session = BoundSession(LARGE, prices=prices)
+    run(bound_model(model, session), "hi")
+    run(model, "hi")
+    assert len(cache.keys) == 2
+    assert cache.keys[0] == cache.keys[1]
+    assert "Door" not in cache.keys[0]

@@ -23,13 +23,6 @@ async def begun(server):
         await asyncio.sleep(0.002)
 
 
-async def stop(task):
-    """``asyncio.wait_for`` of Python 3.11, which ChatOpenAI uses, can swallow a cancel."""
-    while not task.done():
-        task.cancel()
-        await asyncio.sleep(0.005)
-
-
 async def by_task_group(model, server, config):
     async def fail():
         await begun(server)
@@ -47,7 +40,7 @@ async def by_task_group(model, server, config):
 async def by_gather(model, server, config):
     task = asyncio.create_task(model.ainvoke("hi", config))
     await begun(server)
-    await stop(task)
+    task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return task
 
@@ -55,7 +48,7 @@ async def by_gather(model, server, config):
 async def by_wait(model, server, config):
     task = asyncio.create_task(model.ainvoke("hi", config))
     await begun(server)
-    await stop(task)
+    task.cancel()
     await asyncio.wait([task])
     return task
 

@@ -161,8 +161,7 @@ def test_ten_runs_at_once_on_one_instance_have_a_budget_each(search, colour):
 
 
 def test_nothing_grows_on_the_instance_or_in_the_process(search):
-    from bound_middleware.langchain import middleware as module
-    from bound_middleware.langchain import open_calls, runs
+    from bound_middleware.langchain import copies, open_calls, runs
     from bound_middleware.session import scope
 
     middleware = BoundMiddleware(limit(1))
@@ -171,7 +170,7 @@ def test_nothing_grows_on_the_instance_or_in_the_process(search):
     before = {k: repr(v) for k, v in vars(middleware).items()}
 
     def sizes():
-        kept = (runs._open, runs._ended, runs._failed, module._copies, open_calls._open, scope.live())
+        kept = (runs._open, runs._ended, runs._failed, copies._copies, open_calls._open, scope.live())
         return [len(one) for one in kept]
 
     sizes_before = sizes()

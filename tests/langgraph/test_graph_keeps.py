@@ -249,6 +249,19 @@ def test_an_error_of_the_user_propagates_and_the_run_can_go_on(saver):
     assert status(result) == "completed"
 
 
+def test_a_bound_ends_a_run_in_an_async_node_with_a_timeout():
+    model = ScriptedChatModel(["a", "b"])
+
+    async def ask(state):
+        return {"log": [(await model.ainvoke("go")).text for _ in range(2)]}
+
+    builder = StateGraph(Log)
+    builder.add_node("ask", ask, timeout=timedelta(seconds=20))
+    builder.add_edge(START, "ask")
+    result = asyncio.run(bound_graph(builder, {"bounds": {"iteration_limit": 1}}).ainvoke({"log": []}))
+    assert result["bound"]["outcome"]["stop_reason"] == "iteration_limit"
+
+
 def test_timeouts_of_async_nodes_stay():
     async def slow(state):
         await asyncio.Event().wait()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -140,15 +139,57 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(workspace_restore.os, "rename", no_space)
-        plan = workspace.plan(thread_id="t")
-        failed = workspace_restore.carried_out(_root(tmp_path), workspace.store, plan)
+        failed = workspace.restored(thread_id="t")
 
     assert (tmp_path / "a").read_text() == "run"
     assert [entry["reason"] for entry in failed.left] == [os.strerror(28)]
     assert sorted(p.name for p in (tmp_path / ".bound/workspace").iterdir() if p.name.startswith("new-")) == []
 
 
-def _root(path: Path) -> object:
-    from bound_middleware.langgraph.workspace_tree import Root
+def test_what_a_parallel_node_wrote_until_a_restore_is_the_runs(tmp_path):
+    workspace = Workspace(tmp_path)
+    with workspace.window(thread_id="t"):
+        (tmp_path / "first").write_text("run")
+    workspace.enter(thread_id="t", node="parallel")
+    (tmp_path / "second").write_text("run")
 
-    return Root(str(path))
+    assert [entry["path"] for entry in workspace.restored(thread_id="t").restored] == ["first"]
+
+    assert (tmp_path / "second").exists(), "the node is still at work"
+    workspace.leave(thread_id="t", node="parallel")
+    assert [entry["path"] for entry in workspace.restored(thread_id="t").restored] == ["second"]
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize("ending", ["alone", "while a node works", "as a node ends"])
+def test_a_restore_that_an_interrupt_cut_off_is_finished_by_the_same_process(tmp_path, monkeypatch, ending):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/a").write_text("user's")
+    workspace = Workspace(tmp_path)
+    with workspace.window(thread_id="t"):
+        (tmp_path / "d/a").unlink()
+        (tmp_path / "d").rmdir()
+        (tmp_path / "d").write_text("run")
+    if ending != "alone":
+        workspace.enter(thread_id="t", node="parallel")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(workspace_restore, "_make_folder", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            workspace.restored(thread_id="t")
+    assert not (tmp_path / "d").exists()
+
+    if ending == "as a node ends":
+        workspace.leave(thread_id="t", node="parallel")
+
+    plan = workspace.restored(thread_id="t")
+
+    assert plan.left == ()
+    assert [entry["path"] for entry in plan.restored] == ["d", "d/a"]
+    assert (tmp_path / "d/a").read_text() == "user's"
+    if ending == "while a node works":
+        workspace.leave(thread_id="t", node="parallel")
+    assert workspace.restored(thread_id="t").steps == ()

@@ -364,7 +364,7 @@ def test_pipes_and_files_that_cannot_be_read_do_not_stop_it(root):
 
     workspace.restored(thread_id="t")
 
-    assert sorted(os.listdir(root)) == [".bound", "pipe", "pipe2"]
+    assert sorted(os.listdir(root)) == [".bound", "pipe"]
 
 
 def test_unchanged_files_are_not_read_again(root, monkeypatch):

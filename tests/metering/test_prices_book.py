@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from bound_middleware.core.errors import SpecError
 from bound_middleware.core.limits import FlatRate, Limits
 from bound_middleware.core.usage import Usage
 from bound_middleware.metering import published
+from bound_middleware.metering.model_names import parse
 from bound_middleware.metering.prices import PriceBook, StalePricesWarning
 
 USD = 1_000_000_000
@@ -173,13 +175,55 @@ def test_no_name_but_the_listed_ones_has_a_price_of_the_user(name: str) -> None:
 
 def test_an_alias_leads_to_a_price_of_the_user_or_of_the_table() -> None:
     book = PriceBook(
-        {**M5, "inline": "m-5-mini"}, aliases={"prod-deploy": "m-5", "gateway": "azure/gpt-4o", "bad": "m-6"}
+        {**M5, "inline": "m-5-mini"},
+        aliases={"prod-deploy": " M-5", "gateway": "azure/gpt-4o"},
     )
     for name, price in [("prod-deploy", 1_250_000_000), ("inline", 250_000_000), ("gateway", 2_500_000_000)]:
         rate = book.rate(name)
         assert rate is not None
         assert (rate.source, rate.input_nanousd_per_mtok, rate.flagged) == ("alias", price, False)
-    assert book.rate("bad") is None
+
+
+def test_an_alias_may_lead_to_a_model_whose_seller_is_known_when_it_is_called() -> None:
+    plain = PriceBook()
+    several = [m.id for p in get_snapshot().providers for m in p.models if plain.rate(m.id) is None]
+    name, seller = next(
+        (model, sellers[0])
+        for model in several
+        if len(sellers := published.sellers_of(parse(model))) > 1 and plain.rate(model, sellers[0]) is not None
+    )
+    book = PriceBook(aliases={"mine": name})
+    assert book.rate("mine") is None
+    rate = book.rate("mine", seller)
+    assert rate is not None
+    assert rate.source == "alias"
+
+
+@pytest.mark.parametrize(
+    ("aliases", "nearest"),
+    [
+        ({"prod": "m-5-minii"}, "m-5-mini"),
+        ({"prod": "gpt-4oo"}, "gpt-4o"),
+        ({"prod": "azure/claude-sonnet-4-5-x"}, "claude-sonnet-4-5"),
+        ({"prod": "no such thing"}, None),
+        ({"prod": "PROD"}, None),
+        ({"prod": "m-5", "staging": "prod"}, None),
+    ],
+)
+def test_an_alias_that_leads_to_no_price_is_refused_with_the_nearest_name(aliases, nearest) -> None:
+    for prices, beside in ((M5, aliases), ({**M5, **aliases}, {})):
+        with pytest.raises(SpecError) as caught:
+            PriceBook(prices, aliases=beside)
+        name = list(aliases)[-1]
+        assert (caught.value.key, caught.value.value) == (f"aliases.{name}", aliases[name])
+        assert caught.value.nearest == nearest
+        assert repr(aliases[name]) in str(caught.value)
+
+
+def test_an_alias_that_leads_nowhere_is_refused_where_unknown_models_have_a_rate_too() -> None:
+    flat = FlatRate(input_nanousd_per_mtok=USD, output_nanousd_per_mtok=USD)
+    with pytest.raises(SpecError, match="no model that has a price"):
+        PriceBook(aliases={"prod": "m-6"}, on_unknown=flat)
 
 
 def test_only_a_declared_model_is_free() -> None:

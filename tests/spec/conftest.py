@@ -90,6 +90,8 @@ bounds:
     attempts_per_call_max: 3
     tool_output_chars_max: 4000
     admission_wait_ms: 0
+    warn_model: true
+    raise_max: {iterations: 60, tokens: 400000, usd: 4, seconds: 600}
     strict_usage: true
   warn_at_share: 0.8
 agents:

@@ -89,9 +89,11 @@ def test_an_entrance_that_cannot_enforce_a_key_says_so():
     assert "NOT" not in rows_of(spec, "reversibility", entrance="BoundMiddleware")[0].mechanism
 
 
-def test_what_no_entrance_enforces_yet_is_said_to_be_not_enforced():
-    spec = BoundSpec.from_dict({"bounds": {"action_surface": {"outputs": ["answer"]}}})
-    assert "NOT ENFORCED in this version" in {row.mechanism for row in rows_of(spec, "action surface")}
+def test_the_forms_of_an_answer_are_not_enforced_where_nobody_holds_it():
+    spec = BoundSpec.from_dict({"bounds": {"action_surface": {"outputs": [{"forbidden": ["binding"]}]}}})
+    for entrance, enforced in (("bound_model", False), ("callback", False), ("BoundMiddleware", True)):
+        mechanisms = {row.mechanism for row in rows_of(spec, "action surface", entrance=entrance)}
+        assert (f"NOT ENFORCED by {entrance}" in mechanisms) is not enforced
 
 
 def test_an_unknown_entrance_is_an_error_with_the_nearest():

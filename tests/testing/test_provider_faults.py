@@ -5,6 +5,7 @@ import httpx2
 import openai
 import pytest
 from langchain_core.messages import ToolMessage
+from langchain_openai import ChatOpenAI
 
 from bound_middleware.testing import ProviderServer, Reply, token_text
 

@@ -9,8 +9,10 @@ from ...core.redaction import Redactor
 from .artifacts import Artifact
 from .base import Collector, CommandCollector, Look
 from .finding import Finding
-from .git import Changes, ChangesWithin, CleanTree, GitFailed, read_changes
-from .git_report import Change, parse_diff, parse_hidden, parse_status
+from .git import Changes, ChangesWithin, CleanTree, read_changes
+from .git_private import GitFailed
+from .git_report import Change
+from .git_rules import GitStart
 from .globs import Globs
 from .junit import ReportError, TestCounts, parse_junit
 from .merge import merge_evidence
@@ -40,6 +42,7 @@ __all__ = [
     "CoverageReport",
     "Finding",
     "GitFailed",
+    "GitStart",
     "Globs",
     "JUnitReport",
     "Look",
@@ -68,12 +71,9 @@ __all__ = [
     "judge_ruff",
     "judge_tests",
     "merge_evidence",
-    "parse_diff",
-    "parse_hidden",
     "parse_junit",
     "parse_pytest_json",
     "parse_pytest_summary",
-    "parse_status",
     "read_changes",
     "read_meters",
 ]

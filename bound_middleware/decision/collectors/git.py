@@ -1,54 +1,43 @@
-"""Asks git what differs from a base. A git that fails, or that was told to look away, is never a clean tree."""
+"""What differs from a base, by contents. A repository that was told to look away is never a clean tree."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from .base import Collector, Look
 from .finding import Finding, count, missing, verdict
-from .git_report import Change, parse_diff, parse_hidden, parse_status
+from .git_compare import Comparison
+from .git_objects import SUBMODULE, Objects, parse_index
+from .git_private import GitFailed, PrivateGit, private_git
+from .git_report import Change
+from .git_rules import CACHES, EXCLUDE, GitStart, exclude_of, ignored, rules_now, rules_of
 from .globs import Globs
-from .junit import ReportError
-from .process import Output
-from .site import Site, digest, last_line, printable
-
-TIMEOUT_MS = 60_000
-#: Nothing may write, and no monitor, differ or text converter is started. A `filter` that the repository's own
-#: settings declare still is.
-_GIT = ("git", "--no-pager", "--literal-pathspecs", "-c", "core.fsmonitor=false")
-_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=none", "--find-renames", "-z")
-
-
-class GitFailed(Exception):
-    """Git could not say. ``no_repository``: it could, and there is none, or no such base."""
-
-    def __init__(self, message: str, *, no_repository: bool = False) -> None:
-        super().__init__(message)
-        self.no_repository = no_repository
+from .site import Site, digest, printable
+from .work_tree import files_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What differs between a commit and the work tree, committed since or not, tracked or not.
+    """What differs between a commit and the work tree, committed or staged since or not, tracked or not.
 
     ``branch`` is ``None`` when HEAD is detached. Paths are relative to the workspace; those outside of it begin
-    with ``../``. ``hidden`` are files whose changes git was told not to look at.
+    with ``../``.
     """
 
     base: str
     commit: str | None
     branch: str | None
     changes: tuple[Change, ...]
-    hidden: tuple[str, ...] = ()
     digest: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path that was touched, old names of renamed files and hidden files too; sorted."""
-        touched = {path for change in self.changes for path in change.touched}
-        return tuple(sorted(touched | set(self.hidden)))
+        """Every path that was touched, old names of renamed files too; sorted."""
+        return tuple(sorted({path for change in self.changes for path in change.touched}))
 
     def outside(self, allowed: Globs) -> tuple[str, ...]:
         """The touched paths that no pattern covers."""
@@ -63,70 +52,106 @@ class Changes:
 def read_changes(site: Site, base: str | None) -> Changes:
     """What differs from ``base``; from the commit that is checked out where it is ``None``.
 
+    Nothing that is written in the repository but its objects, which are checked, its refs and its index is read.
+    What is ignored is what was ignored when the step of the site began; without one, what the base ignores.
+
     Raises:
-        GitFailed: git did not start, ended in an error, was too slow, or wrote what cannot be read in full.
+        GitFailed: git did not start, ended in an error, was too slow, or wrote what cannot be read in full; an
+            object is not what its name says; the repository is not the one in which the step began.
     """
-    try:
-        prefix = os.fsdecode(_git(site, "rev-parse", "--show-prefix").removesuffix(b"\n"))
-        status_text = _git(
-            site,
-            *("status", "--porcelain=v2", "--branch", "--untracked-files=all", "--ignore-submodules=none", "-z"),
-        )
-        status = parse_status(status_text)
-        commit = _commit(site, base or "HEAD")
-        raw = _git(site, "diff", "--raw", "--abbrev=40", *_DIFF, commit, "--")
-        changes = parse_diff(raw, _git(site, "diff", "--numstat", *_DIFF, commit, "--"))
-        flags = _git(site, "ls-files", "-v", "-z", "--full-name", "--", ":(top)", literal=False)
-        hidden = parse_hidden(flags)
-        top = posixpath.normpath(posixpath.join(*[".."] * prefix.count("/"), ".")) if prefix else "."
-        hidden = tuple(path for path in hidden if os.path.lexists(site.workspace / top / path))
-    except ReportError as error:
-        raise GitFailed(str(error)) from None
-    known = {path for change in changes for path in change.touched}
-    # Not in the diff: files that git does not track, and files staged and then taken back to what they were.
-    changes += tuple(c for c in status.changes if c.kind == "untracked" and c.path not in known)
+    start = None if site.step is None else site.step.git
+    with _opened(site) as (git, stack):
+        if start is not None and start.top != str(git.repository.top):
+            raise GitFailed(f"the repository {git.repository.top} is not the one in which the step began")
+        commit, branch = git.commit(base or "HEAD"), git.head()
+        head = commit if base is None else _head(git)
+        objects, files = Objects(stores=[git]), files_below(git.repository.top)
+        staged, unmerged, _ = parse_index(git.index())
+        listing = objects.listing(commit)
+        comparison = Comparison(
+            git=git,
+            objects=objects,
+            files=files,
+            base=listing,
+            staged=staged,
+            head={} if head is None else listing if head == commit else objects.listing(head),
+            unmerged=unmerged,
+            absent=None if start is None else start.absent,
+            modes=start is None or start.modes,
+        ).with_submodules(stack)
+        tracked, differing = comparison.changes(commit)
+        rules = rules_of(comparison.base, objects) if start is None else start.ignore
+        changes = (*tracked, *_untracked(comparison, rules))
+        if start is not None and exclude_of(git.repository) != start.exclude:
+            changes += (Change(path=EXCLUDE, kind="modified"),)
+        prefix = _prefix(site, git)
+    rows = [f"{c.kind} {c.old_path} {c.path} {differing.get(c.path)}" for c in changes]
     return Changes(
         base=commit,
-        commit=status.commit,
-        branch=status.branch,
+        commit=head,
+        branch=branch,
         changes=tuple(_seen_from(prefix, change) for change in changes),
-        hidden=tuple(_relative(prefix, path) for path in hidden),
-        digest=digest(status_text, commit.encode(), raw, flags),
+        digest=digest(commit.encode(), *map(os.fsencode, rows)),
     )
 
 
-def _commit(site: Site, base: str) -> str:
-    try:
-        found = _git(site, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
-    except GitFailed as error:
-        raise GitFailed(f"there is no commit {base!r}", no_repository=True) from error
-    return found.decode("ascii").strip()
+def read_start(site: Site) -> GitStart:
+    """What a step is to be held to: which repository it is, and what is ignored before the step.
 
-
-def _git(site: Site, *words: str, literal: bool = True) -> bytes:
-    # Variables of a hook or of the caller could point git to another repository or index.
-    own = {name: value for name, value in site.environment.items() if not name.startswith("GIT_")}
-    argv = (*(_GIT if literal else [word for word in _GIT if word != "--literal-pathspecs"]), *words)
-    done = replace(site, environment=own).run(
-        argv, timeout_ms=TIMEOUT_MS, variables={"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    )
-    if done.trouble is not None:
-        raise GitFailed(done.trouble)
-    if done.code != 0:
-        said = last_line(_first(done.stderr))
-        raise GitFailed(
-            f"git {words[0]} ended with {done.code}: {said}", no_repository="not a git repository" in said
+    Raises:
+        GitFailed: as ``read_changes``.
+    """
+    with _opened(site) as (git, _):
+        files = files_below(git.repository.top)
+        staged, _, skipped = parse_index(git.index())
+        empty = [path for path, entry in staged.items() if entry.mode == SUBMODULE and not files.any_below(path)]
+        return GitStart(
+            top=str(git.repository.top),
+            ignore=rules_now(git, files),
+            exclude=exclude_of(git.repository),
+            # Where every file is a program (a mounted disk of another system), none is known to be.
+            modes=not files.modes or any(mode == "100644" for mode in files.modes.values()),
+            absent=frozenset((*empty, *(path for path in skipped if path not in files.modes))),
         )
-    if not done.stdout.complete:
-        raise GitFailed(f"git {words[0]} wrote more than is kept")
-    return done.stdout.data
 
 
-def _first(output: Output) -> Output:
-    """Up to the first line that names the fault: hints follow it."""
-    lines = output.data.splitlines()
-    fatal = next((line for line in lines if line.startswith((b"fatal:", b"error:"))), None)
-    return Output(data=fatal) if fatal is not None else output
+@contextmanager
+def _opened(site: Site) -> Iterator[tuple[PrivateGit, ExitStack]]:
+    with private_git(site) as git, ExitStack() as stack:
+        try:
+            yield git, stack
+        except OSError as error:
+            raise GitFailed(f"the work tree cannot be read: {error.strerror}") from None
+
+
+def _head(git: PrivateGit) -> str | None:
+    try:
+        return git.commit("HEAD")
+    except GitFailed as error:
+        if error.no_repository:  # a branch without a commit
+            return None
+        raise
+
+
+def _untracked(comparison: Comparison, rules: tuple[tuple[str, bytes], ...]) -> Iterator[Change]:
+    """Files that nobody knows and no rule of before the step ignores; those of repositories inside too."""
+    files, tracked = comparison.files, comparison.tracked
+    known = {path for path, entry in comparison.base.items() if entry.mode == SUBMODULE}
+    inner = {f"{path}/.git" for path in files.repositories - known}
+    unknown = sorted({*inner, *(path for path in files.modes if path not in tracked)})
+    left_out = {path for path in ignored(comparison.git, rules, files, unknown) if not _is_program(path)}
+    return (Change(path=path, kind="untracked") for path in unknown if path not in left_out)
+
+
+def _is_program(path: str) -> bool:
+    """Whether Python would import this file in place of a module although no tool leaves it there."""
+    folder, _, name = path.rpartition("/")
+    return name.endswith(".pyc") and "__pycache__" not in folder.split("/") and not CACHES & set(folder.split("/"))
+
+
+def _prefix(site: Site, git: PrivateGit) -> str:
+    inner = site.workspace.resolve().relative_to(git.repository.top)
+    return "" if inner == type(inner)() else f"{inner.as_posix()}/"
 
 
 def _relative(prefix: str, path: str) -> str:
@@ -213,6 +238,5 @@ def listed(paths: list[str] | tuple[str, ...], most: int = 5) -> str:
 
 def _clean(changes: Changes) -> Finding:
     paths = changes.paths
-    hidden = f" ({count(len(changes.hidden), 'path')} hidden from git)" if changes.hidden else ""
-    told = f"{count(len(paths), 'path')} differ{'s' if len(paths) == 1 else ''}{hidden}: {listed(paths)}"
+    told = f"{count(len(paths), 'path')} differ{'s' if len(paths) == 1 else ''}: {listed(paths)}"
     return verdict(not paths, told if paths else "nothing differs", files=len(paths))

@@ -16,6 +16,13 @@ TESTS_MAX = 1_000_000
 #: worst.
 _OUTCOMES = ("passed", "skipped", "xfailed", "failed", "error")
 
+#: What some tools say in an attribute of a test, and not by an element in it.
+_SAID = {
+    **dict.fromkeys(("notrun", "skipped", "disabled", "suppressed", "ignored"), "skipped"),
+    **dict.fromkeys(("failed", "failure", "fail"), "failed"),
+    "error": "error",
+}
+
 
 class ReportError(ValueError):
     """A report that cannot be read."""
@@ -88,7 +95,8 @@ class _Reader:
             self._suite(given)
         elif name == "testcase" and self.test is None:
             self.test = tuple(given.get(key, "") for key in ("file", "classname", "name"))
-            self._note("passed")
+            for key in ("status", "result"):
+                self._note(_SAID.get(given.get(key, "").lower(), "passed"))
         elif self.test is not None and self.path[-2] == "testcase":
             self._outcome(name, given)
 

@@ -29,6 +29,9 @@ _FIELDS = {
     "deselected": "deselected",
 }
 
+#: From the best to the worst: a test that is listed twice counts once.
+_WORST = ("passed", "xpassed", "skipped", "xfailed", "failed", "errors")
+
 
 def parse_pytest_summary(text: str) -> TestCounts | None:
     """The counts of the last line of pytest's output; ``None`` where there is no such line.
@@ -61,12 +64,16 @@ def parse_pytest_json(data: bytes) -> tuple[TestCounts, int | None]:
     summary, tests = report["summary"], report.get("tests", [])
     if not isinstance(tests, list) or len(tests) > TESTS_MAX:
         raise ReportError("tests is no list, or is too long")
-    outcomes: Counter[str] = Counter()
+    worst: dict[str, str] = {}
     for test in tests:
         outcome = test.get("outcome") if isinstance(test, dict) else None
         if not isinstance(outcome, str) or outcome not in _FIELDS or outcome == "deselected":
             raise ReportError(f"{outcome!r:.40} is no outcome of a test")
-        outcomes[_FIELDS[outcome]] += 1
+        name = test.get("nodeid")
+        if not isinstance(name, str) or not name:
+            raise ReportError(f"{name!r:.40} is no name of a test")
+        worst[name] = max(worst.get(name, _WORST[0]), _FIELDS[outcome], key=_WORST.index)
+    outcomes = Counter(worst.values())
     collection = report.get("collectors", [])
     for node in collection if isinstance(collection, list) else []:
         outcomes["errors"] += isinstance(node, dict) and node.get("outcome") == "failed"

@@ -16,6 +16,8 @@ from .junit import ReportError
 
 #: A report for a million tests fits.
 REPORT_BYTES_MAX = 256 * 1024 * 1024
+#: Values of JSON take up to thirty times their text: this much fits into a gigabyte, and holds 100,000 tests.
+JSON_BYTES_MAX = 32 * 1024 * 1024
 _CHUNK_BYTES = 1 << 20
 
 
@@ -25,12 +27,16 @@ class Absent(ReportError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileMark:
-    """Which file it is and when it was last written, to tell whether it was written again."""
+    """Which file it is and when it was last written, to tell whether it was written again.
+
+    ``modified_ns`` can be set to any time; ``changed_ns`` is when that, or the content, was last set.
+    """
 
     device: int
     inode: int
     size_bytes: int
     modified_ns: int
+    changed_ns: int
 
 
 def located(workspace: Path, path: str | os.PathLike[str]) -> Path:
@@ -58,7 +64,8 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, FileMark]]:
         ReportError: it is not a regular file, or cannot be opened.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+        # Links were followed when it was located: one that is there now came in between.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         raise Absent(f"{path.name!r} does not exist") from None
     except OSError as error:
@@ -86,10 +93,15 @@ def read(path: Path, *, bytes_max: int = REPORT_BYTES_MAX) -> tuple[bytes, FileM
         Absent, ReportError: as ``opened``, or it is larger than ``bytes_max``.
     """
     with opened(path) as (file, found):
-        data = file.read(bytes_max + 1)
-    if len(data) > bytes_max:
+        # Its size is asked first: a file of any size takes no space where it has holes.
+        data = _read(file, bytes_max + 1) if found.size_bytes <= bytes_max else b""
+    if max(len(data), found.size_bytes) > bytes_max:
         raise ReportError(f"{path.name!r} is larger than {bytes_max} bytes")
     return data, found
+
+
+def _read(file: BinaryIO, bytes_max: int) -> bytes:
+    return file.read(bytes_max)
 
 
 def sha256(path: Path) -> tuple[str, FileMark]:
@@ -108,19 +120,26 @@ def sha256(path: Path) -> tuple[str, FileMark]:
 def written_since(found: FileMark, since_ns: int) -> bool:
     """Whether a file was written at or after a moment of the same file system's clock.
 
-    Where the system keeps whole seconds only, within the same second counts.
+    A file that was dated ahead was changed before: both of its times count. Where the system keeps whole seconds
+    only, within the same second counts.
     """
-    if found.modified_ns % 1_000_000_000 == 0:
-        return found.modified_ns >= since_ns - since_ns % 1_000_000_000
-    return found.modified_ns >= since_ns
+    return all(_since(moment_ns, since_ns) for moment_ns in (found.modified_ns, found.changed_ns))
+
+
+def _since(moment_ns: int, since_ns: int) -> bool:
+    if moment_ns % 1_000_000_000 == 0:
+        return moment_ns >= since_ns - since_ns % 1_000_000_000
+    return moment_ns >= since_ns
 
 
 def parse_json(data: bytes) -> Any:
     """Strict JSON in UTF-8: no duplicate keys, no NaN, no infinity.
 
     Raises:
-        ReportError: anything else, or nesting that is too deep.
+        ReportError: anything else, nesting that is too deep, or more than fits into memory as values.
     """
+    if len(data) > JSON_BYTES_MAX:
+        raise ReportError(f"more than {JSON_BYTES_MAX} bytes of JSON")
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
@@ -141,5 +160,9 @@ def _finite(word: str) -> Any:
 
 def _mark(found: os.stat_result) -> FileMark:
     return FileMark(
-        device=found.st_dev, inode=found.st_ino, size_bytes=found.st_size, modified_ns=found.st_mtime_ns
+        device=found.st_dev,
+        inode=found.st_ino,
+        size_bytes=found.st_size,
+        modified_ns=found.st_mtime_ns,
+        changed_ns=found.st_ctime_ns,
     )

@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from ...core.redaction import Redactor
 from .meters import MeterReading
 from .process import Clock, Output, Run, SystemClock, run
+
+if TYPE_CHECKING:
+    from .git_rules import GitStart
 
 #: How much of each of the two outputs of a command is kept.
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
@@ -24,8 +28,8 @@ class StepRun:
     """A step that is under way: pass it to ``collect`` as the ``execution``. Made by ``begin_step``.
 
     ``started_ns`` is on the file system's clock, ``base`` the commit that was checked out, ``dirty`` whether there
-    were changes already (``None``: nobody could tell), ``meters`` what the session had used. ``retries`` is what
-    the caller counted; ``None`` is not counted.
+    were changes already (``None``: nobody could tell), ``git`` what git ignored then, ``meters`` what the session
+    had used. ``retries`` is what the caller counted; ``None`` is not counted.
     """
 
     started_ns: int
@@ -33,6 +37,7 @@ class StepRun:
     dirty: bool | None = None
     meters: MeterReading | None = None
     retries: int | None = None
+    git: GitStart | None = None
 
     def retried(self, times: int) -> StepRun:
         """The same step after so many retries."""
@@ -59,6 +64,7 @@ class Site:
         allow: Iterable[str] | None = None,
         variables: Mapping[str, str] | None = None,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
+        given: Path | None = None,
     ) -> Run:
         """Runs a command in the workspace.
 
@@ -66,18 +72,20 @@ class Site:
             cwd: relative to the workspace.
             allow: the names of the variables that the command may see; all of ours by default.
             variables: more variables, allowed or not.
+            given: a file that is its standard input.
         """
-        given = self.environment
+        environment = self.environment
         if allow is not None:
-            given = {name: given[name] for name in allow if name in given}
+            environment = {name: environment[name] for name in allow if name in environment}
         return run(
             tuple(argv),
             cwd=self.workspace / cwd,
-            environment={**given, **(variables or {})},
+            environment={**environment, **(variables or {})},
             timeout_ms=timeout_ms,
             output_bytes_max=output_bytes_max,
             clock=self.clock,
             stop=self.stop,
+            given=given,
         )
 
     def digest(self, argv: Iterable[str], done: Run, *seen: bytes | Output) -> str:

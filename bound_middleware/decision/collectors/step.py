@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from ...core.redaction import Redactor
 from ..contracts import StepContract
 from ..evidence import Telemetry
 from .artifacts import produced
-from .git import GitFailed, based, read_changes
+from .git import based, read_changes, read_start
+from .git_private import GitFailed
 from .globs import Globs, patterns
 from .meters import Metered, MeterReading, read_meters
 from .process import Clock, SystemClock
@@ -47,13 +48,12 @@ def begin_step(
 ) -> StepRun:
     """Notes where things stand before a step runs: the time, the commit, and what the session has used."""
     site = site_of(workspace, clock, environment, ())
-    base: str | None = None
-    dirty: bool | None = None
+    step = StepRun(started_ns=0, meters=None if session is None else read_meters(session))
     with suppress(GitFailed):
-        changes = read_changes(site, None)
-        base, dirty = changes.base, bool(changes.paths)
-    meters = None if session is None else read_meters(session)
-    return StepRun(started_ns=now_on_disk_ns(), base=base, dirty=dirty, meters=meters)
+        step = replace(step, git=read_start(site))
+        changes = read_changes(replace(site, step=step), None)
+        step = replace(step, base=changes.base, dirty=bool(changes.paths))
+    return replace(step, started_ns=now_on_disk_ns())
 
 
 async def abegin_step(workspace: str | Path = ".", **options: Any) -> StepRun:

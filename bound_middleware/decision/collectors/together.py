@@ -17,7 +17,7 @@ from .merge import merge_evidence
 from .meters import Metered
 from .process import Clock
 from .site import Site, StepRun
-from .step import Scope, measured, site_of, touched
+from .step import Scope, begin_step, measured, site_of, touched
 from .threads import in_thread
 
 PARALLEL_MAX = 4
@@ -69,6 +69,11 @@ class Collectors:
         self.checks, self.scope, self.session = dict(checks), scope, session
         self.others, self.parallel_max = tuple(others), parallel_max
         self._site = site_of(workspace, clock, environment, tuple(secrets))
+
+    def begin(self) -> StepRun:
+        """Notes where things stand before a step runs: ``begin_step``, with what these collectors were given."""
+        site = self._site
+        return begin_step(site.workspace, session=self.session, clock=site.clock, environment=site.environment)
 
     def collect(self, *, contract: StepContract, execution: object = None) -> ExecutionEvidence:
         """All the evidence on one step. ``execution`` is a ``StepRun``, so that old reports and old changes do not

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +19,8 @@ from .site import Site, last_line
 from .static_report import judge_coverage, judge_mypy, judge_ruff
 
 _PYTHON = (sys.executable, "-m")
+#: Without the folder that it runs in: a module there could be named like the tool.
+_APART = (sys.executable, "-P", "-m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +63,10 @@ class Command(CommandCollector):
 class Pytest(CommandCollector):
     """Runs pytest and counts the tests in the report that it writes, into a folder that only we know.
 
-    It leaves no bytecode behind. Python takes a compiled file for current when the source has the same size and was
-    written in the same second, so two looks at two versions of a module could see the first one twice.
-    ``variables`` may say otherwise.
+    It reads no compiled file that lies beside a source, and leaves none behind. Python takes one for current when
+    the source has the size and the second that it names, or when it says that nobody need look: a file that no
+    repository tracks could take the place of a module or of a test. So everything is compiled anew, which costs a
+    second or more. ``variables`` may say otherwise (``PYTHONPYCACHEPREFIX=""``).
 
     Args:
         command: how pytest is called; ``--junit-xml`` is added.
@@ -90,7 +93,8 @@ class Pytest(CommandCollector):
         argv = (*self.command, *self.paths)
         with tempfile.TemporaryDirectory(prefix="bound-pytest-") as folder:
             path = Path(folder) / "junit.xml"
-            done = self.ran(site, (*argv, f"--junit-xml={path}"))
+            fresh = {"PYTHONPYCACHEPREFIX": str(Path(folder) / "compiled"), **self.variables}
+            done = replace(self, variables=fresh).ran(site, (*argv, f"--junit-xml={path}"))
             report, finding = b"", trouble(done, "pytest")
             if finding is None:
                 report, finding = self._judged(path, done.code, done.stdout.text)
@@ -125,7 +129,7 @@ class Ruff(CommandCollector):
         paths: files and folders.
     """
 
-    command: tuple[str, ...] = (*_PYTHON, "ruff", "check")
+    command: tuple[str, ...] = (*_APART, "ruff", "check")
     paths: tuple[str, ...] = (".",)
     alone: bool = False
 
@@ -155,7 +159,7 @@ class Mypy(CommandCollector):
         paths: files and folders; none where the configuration of mypy names them.
     """
 
-    command: tuple[str, ...] = (*_PYTHON, "mypy")
+    command: tuple[str, ...] = (*_APART, "mypy")
     paths: tuple[str, ...] = ()
     alone: bool = False
 
@@ -187,7 +191,7 @@ class Coverage(CommandCollector):
     min_percent: float | str | Decimal
     files: tuple[str, ...] = ()
     data_file: str = ".coverage"
-    command: tuple[str, ...] = (*_PYTHON, "coverage", "json")
+    command: tuple[str, ...] = (*_APART, "coverage", "json")
     alone: bool = False
 
     def __post_init__(self) -> None:

@@ -38,7 +38,9 @@ class Desk:
     def __init__(self, session: BoundSession) -> None:
         self.lock = threading.RLock()
         self.progress = Progress(session.declared)
-        self.rules: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {}
+        self.rules: Mapping[str, Callable[[Mapping[str, Any]], Any]] = session.argument_rules
+        self.output_rules: Mapping[str, Callable[[str], Any]] = {}
+        self.let_go: set[int] = set()
         self.paused: OrderedDict[str, Any] = OrderedDict()
         self.offered: frozenset[str] = frozenset()
         self._wake = session.turnstile.move

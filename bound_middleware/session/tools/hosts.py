@@ -7,6 +7,7 @@ brackets or in four parts is an address, and has to be on the list as such; othe
 
 from __future__ import annotations
 
+import html
 import ipaddress
 import re
 from collections.abc import Collection, Iterable
@@ -17,8 +18,21 @@ _PORTS = {"http": 80, "https": 443}
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 #: What browsers drop, or read as a slash, where Python does not.
 _AMBIGUOUS = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\u3000\ufeff]")
-#: Links and images in Markdown and HTML, references, and addresses that a reader makes a link of by itself.
-_LINK = re.compile(r"(?:[a-z][a-z0-9+.-]{1,20}:)?[/\\]{2}[^\s<>\"'()\[\]{}|^`]+", re.IGNORECASE)
+_REST = r"[^\s<>\"'()\[\]{}|^`]+"
+#: Addresses wherever they stand in Markdown, HTML or plain text: with two slashes, which a browser also reads with
+#: a line break between them; with a scheme of the web and fewer slashes, which it completes; and such as a reader
+#: makes a link of by itself.
+_LINK = re.compile(
+    rf"(?:[a-z][a-z0-9+.-]{{1,20}}:)?[/\\][\t\r\n]*[/\\]{_REST}|(?:https?|wss?|ftp):{_REST}|\bwww\.{_REST}",
+    re.IGNORECASE,
+)
+#: What a link or an image of Markdown, and an attribute of HTML, leads to with a scheme of its own.
+_TARGET = re.compile(
+    r"(?:\]\(|\]:|\b(?:href|src|srcset|action|data|poster|background)\s*=)[\s<\"']*([a-z][a-z0-9+.-]*:[^\s<>\"'()]+)",
+    re.IGNORECASE,
+)
+#: Letters that nobody sees and some readers drop.
+_UNSEEN = re.compile(r"[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 
 
 def host_of(text: str) -> str | None:
@@ -89,5 +103,13 @@ def _among(host: str, hosts: Collection[str]) -> bool:
 
 
 def links(text: str) -> tuple[str, ...]:
-    """Every address in a text that somebody who shows it could follow or load, as it is written."""
-    return tuple(match.group().rstrip(".,;:!?*_") for match in _LINK.finditer(text))
+    """Every address in a text that somebody who shows it could follow or load, as it is written.
+
+    Also such as appear only once the text is read as HTML, or letters that nobody sees are dropped.
+    """
+    found: dict[str, None] = {}
+    for form in dict.fromkeys((text, html.unescape(text), _UNSEEN.sub("", html.unescape(text)))):
+        for address in (*(m.group() for m in _LINK.finditer(form)), *(m[1] for m in _TARGET.finditer(form))):
+            plain = address.rstrip(".,;:!?*_")
+            found[f"http://{plain}" if plain.lower().startswith("www.") else plain] = None
+    return tuple(found)

@@ -47,6 +47,11 @@ def faults(args: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...
     return tuple(_judged(dict(args), schema, schema, "", 0))
 
 
+def faults_of(value: Any, schema: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The same of any value, which is called ``name`` in the words."""
+    return tuple(_judged(value, schema, schema, name, 0))
+
+
 def _judged(value: Any, schema: Any, root: Mapping[str, Any], at: str, depth: int) -> Iterator[str]:
     where = at or "the arguments"
     if schema is True or not isinstance(schema, Mapping):

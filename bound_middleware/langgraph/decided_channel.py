@@ -1,0 +1,40 @@
+"""The output channel of a graph with decisions: nothing is called completed before nothing is left to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..langchain.channel import concluded, merge
+from .graph_channel import OutcomeChannel
+
+
+class DecidedChannel(OutcomeChannel):
+    """Merges like the output channel of every adapter, and concludes when LangGraph says that a run finishes."""
+
+    __slots__ = ()
+
+    def update(self, values: Sequence[Any]) -> bool:
+        changed = super().update(values)
+        outcome = (self.value or {}).get("outcome") if isinstance(self.value, dict) else None
+        if changed and outcome and outcome.get("status") == "completed":
+            # A graph or agent inside of a node has ended, and this one goes on.
+            self.value = {**self.value, "outcome": {**outcome, "status": "running"}}
+        return changed
+
+    def finish(self) -> bool:
+        """LangGraph calls this when nothing is left to run, which deferred nodes may change."""
+        if self.finish_with is not None:
+            return super().finish()
+        before = self.value
+        self.value = concluded(before)
+        return self.value is not before
+
+
+def adopted(channels: Any, key: str) -> None:
+    """Let this invocation conclude what a user declared with the reducer alone, which nobody tells of the end."""
+    channel = channels[key]
+    if getattr(channel, "operator", None) is merge and not isinstance(channel, OutcomeChannel):
+        made = DecidedChannel(channel.typ).from_checkpoint(channel.checkpoint())
+        made.key = key
+        channels[key] = made
