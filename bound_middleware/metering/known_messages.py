@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 #: More than the messages of any conversation that fits a model; the oldest go first.
@@ -22,15 +22,21 @@ class KnownMessages:
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[Any, Any, Any, int]] = {}
 
-    def tokens(self, message: Any, counter: Any, count: Callable[[Any], int]) -> int:
-        """What ``count`` says of the message, now or when it was asked last."""
-        key = (id(message), id(counter))
-        found = self._known.get(key)
-        if found is not None and found[0] is message:
-            fields = message.__dict__
-            if found[1] is fields.get("content") and found[2] is fields.get("tool_calls"):
-                return found[3]
-        tokens = count(message)
+    def total(self, counter: Any, messages: Iterable[Any], count: Callable[[Any], int]) -> int:
+        """The tokens of all messages: what ``count`` says of each, now or when it was asked last."""
+        known, which, total = self._known, id(counter), 0
+        for message in messages:
+            found = known.get((id(message), which))
+            if found is not None and found[0] is message:
+                fields = message.__dict__
+                if found[1] is fields.get("content") and found[2] is fields.get("tool_calls"):
+                    total += found[3]
+                    continue
+            total += self._counted(message, which, count)
+        return total
+
+    def _counted(self, message: Any, which: int, count: Callable[[Any], int]) -> int:
+        tokens, key = count(message), (id(message), which)
         fields = getattr(message, "__dict__", None)
         if fields is not None and type(fields.get("content")) is str and not fields.get("additional_kwargs"):
             self._known[key] = (message, fields["content"], fields.get("tool_calls"), tokens)

@@ -86,7 +86,7 @@ def count_request(
     messages: Any,
     tools: Any = (),
     extra: Any = None,
-    known: Callable[[Any, Callable[[Any], int]], int] | None = None,
+    known: Callable[[Iterable[Any], Callable[[Any], int]], int] | None = None,
 ) -> int:
     """Upper estimate of the input tokens of one request. Never raises.
 
@@ -97,14 +97,12 @@ def count_request(
         tools: Tool definitions: dicts, tool objects with ``name``, ``description`` and a schema, pydantic classes,
             functions.
         extra: Anything else that is sent and can be written as JSON, such as the schema of a response format.
-        known: Asked for each message, with the function that counts it.
+        known: Asked for the sum over the messages, with the function that counts one.
     """
     tally = _Tally(count, overheads)
-    total = overheads.request
     counted = partial(tally.guarded, tally.message)
-    for message in _sequence(messages):
-        for one in message if isinstance(message, list) else (message,):  # callbacks get a list of lists
-            total += counted(one) if known is None else known(one, counted)
+    flat = _flat(_sequence(messages))
+    total = overheads.request + (sum(map(counted, flat)) if known is None else known(flat, counted))
     defined = _sequence(tools)
     if defined:
         total += overheads.tools
@@ -113,6 +111,13 @@ def count_request(
     if extra is not None:
         total += _EXTRA_TOKENS + tally.guarded(lambda it: tally.json(_schema(it)), extra)
     return total
+
+
+def _flat(messages: list[Any]) -> list[Any]:
+    """The messages; callbacks get a list of lists."""
+    if not any(isinstance(message, list) for message in messages):
+        return messages
+    return [one for message in messages for one in (message if isinstance(message, list) else (message,))]
 
 
 class _Tally:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from bound_middleware.metering.incremental import TextCounter
@@ -202,7 +202,7 @@ class TokenCounter:
             extra: Anything else that is sent and can be written as JSON, such as a response format.
             known: Messages that were counted before; others are noted there.
         """
-        look_up = None if known is None else lambda message, count: known.tokens(message, self, count)
+        look_up = None if known is None else partial(known.total, self)
         return count_request(self.count, self._family.overheads, messages, tools, extra, look_up)
 
 

@@ -42,24 +42,24 @@ def test_a_message_is_counted_once():
     known = KnownMessages()
     seen, one = told(7)
     message = HumanMessage("hi")
-    assert [known.tokens(message, COUNTER, one) for _ in range(3)] == [7, 7, 7]
+    assert [known.total(COUNTER, [message], one) for _ in range(3)] == [7, 7, 7]
     assert seen == [message]
 
 
 def test_each_counter_has_its_own_count():
     known, message = KnownMessages(), HumanMessage("hi")
-    assert known.tokens(message, COUNTER, lambda m: 1) == 1
-    assert known.tokens(message, counter_for("claude-3"), lambda m: 2) == 2
+    assert known.total(COUNTER, [message], lambda m: 1) == 1
+    assert known.total(counter_for("claude-3"), [message], lambda m: 2) == 2
 
 
 @pytest.mark.parametrize("change", [{"content": "other"}, {"tool_calls": []}])
 def test_a_message_that_is_changed_is_counted_anew(change):
     known = KnownMessages()
     message = HISTORY[2].model_copy()
-    known.tokens(message, COUNTER, lambda m: 1)
+    known.total(COUNTER, [message], lambda m: 1)
     for name, value in change.items():
         setattr(message, name, value)
-    assert known.tokens(message, COUNTER, lambda m: 2) == 2
+    assert known.total(COUNTER, [message], lambda m: 2) == 2
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_a_message_that_is_changed_is_counted_anew(change):
 )
 def test_what_may_change_inside_is_counted_each_time(message):
     known = KnownMessages()
-    assert [known.tokens(message, COUNTER, lambda m, n=n: n) for n in (1, 2)] == [1, 2]
+    assert [known.total(COUNTER, [message], lambda m, n=n: n) for n in (1, 2)] == [1, 2]
 
 
 def test_another_message_in_the_place_of_one_that_is_gone_is_another_message():
     known = KnownMessages()
     first = HumanMessage("hi")
-    known.tokens(first, COUNTER, lambda m: 1)
+    known.total(COUNTER, [first], lambda m: 1)
     twin = first.model_copy()
-    assert known.tokens(twin, COUNTER, lambda m: 2) == 2
+    assert known.total(COUNTER, [twin], lambda m: 2) == 2
 
 
 def test_the_oldest_go_first(monkeypatch):
@@ -89,5 +89,5 @@ def test_the_oldest_go_first(monkeypatch):
     known = KnownMessages()
     messages = [HumanMessage(str(i)) for i in range(3)]
     for message in messages:
-        known.tokens(message, COUNTER, lambda m: 1)
-    assert [known.tokens(m, COUNTER, lambda m: 2) for m in reversed(messages)] == [1, 1, 2]
+        known.total(COUNTER, [message], lambda m: 1)
+    assert [known.total(COUNTER, [m], lambda m: 2) for m in reversed(messages)] == [1, 1, 2]
