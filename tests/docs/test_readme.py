@@ -14,7 +14,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DO
 
 
 def test_the_readme_has_its_examples_with_their_output():
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
     assert len(EXAMPLES[0][0].strip().splitlines()) < 15
 
 
