@@ -1,6 +1,6 @@
 # Every target runs on a fresh machine with Python, pip and make.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-lowest test-latest coverage bench bench-smoke ci setup-local-model test-local-model
+.PHONY: help setup format lint types test test-lowest test-latest test-deepagents coverage bench bench-smoke ci setup-local-model test-local-model
 
 RUN := uv run
 
@@ -29,6 +29,9 @@ test-lowest:  ## the tests with the oldest supported versions of LangChain, Lang
 test-latest:  ## the same with the newest
 	UV_PROJECT_ENVIRONMENT=.venv-latest $(RUN) --upgrade pytest tests/canaries tests/langchain tests/langgraph tests/session
 
+test-deepagents:  ## sub-agents of deepagents, which needs older versions than the rest: beside the environment
+	$(RUN) --with deepagents pytest -q tests/langgraph/test_sub_agents_of_deepagents.py
+
 setup-local-model:  ## install the small real model of the optional suite (180 MB, needs Node.js 20)
 	$(RUN) python -m bound_middleware.testing.local_model_setup
 
@@ -44,5 +47,5 @@ bench:  ## the benchmarks, in full
 bench-smoke:  ## the benchmarks, as a quick check that they run
 	for b in benchmarks/*.py; do $(RUN) python $$b --smoke || exit 1; done
 
-ci: test lint types coverage bench-smoke  ## everything that the gate runs
+ci: test lint types test-deepagents coverage bench-smoke  ## everything that the gate runs
 	$(RUN) bound demo --fast
