@@ -24,3 +24,8 @@ def effects() -> Any:
 def scoped(session: Any, request: Any) -> Any:
     """A tool's request whose store is the part that a session may see: stores belong to the graphs too."""
     return import_module("bound_middleware.langgraph.scoped_store").scoped_request(session, request)
+
+
+def rubric_model(declared: Any, key: str) -> Any:
+    """The evaluator of a provider's model, as a contract of gates declares it."""
+    return import_module("bound_middleware.langchain.rubric_model").provider_evaluator(declared, key)

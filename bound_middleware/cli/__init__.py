@@ -29,6 +29,7 @@ COMMANDS = {
     "evaluate-contract": ("evaluate_contract", "decide on a step from its contract and the evidence"),
     "assess": ("assess", "tell whether the checks of a plan look measurable"),
     "spec": ("spec", "explain, lint, compare a specification; its JSON Schema"),
+    "gate": ("gate", "completion gates: run, waive, repair in bounded loops"),
     "run": ("run", "run a Python program under a specification"),
     "demo": ("demo", "see every bound at work, without a network or a key"),
 }

@@ -60,6 +60,7 @@ EVENT_NAMES = frozenset(
         "approval_rejected",
         "approval_expired",
         "approver_failed",
+        "gate_report",
         "gate_unsatisfied",
         "decision",
         "retries_exhausted",

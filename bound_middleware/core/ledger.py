@@ -3,7 +3,8 @@
 The rules:
 
 1. An account has ceilings on some meters; what is settled plus what is held never exceeds one by admission.
-2. A hold counts in its account and in every account above it, or in none.
+2. A hold counts in its account and in every account above it, or in none. Where the one that asks is bounded more
+   tightly than an account, the tighter of both admits (others may have opened the account under other ceilings).
 3. An account whose ceiling is 0 admits nothing that touches that meter.
 4. Settling replaces a hold by what was used. When more was used than held, the rest is recorded exactly, even
    over the ceiling; the account then admits nothing more on that meter (the latch is the arithmetic itself).
@@ -38,6 +39,7 @@ __all__ = [
     "remaining",
     "settle",
     "shortfalls",
+    "tightened",
 ]
 
 
@@ -70,7 +72,8 @@ class Hold:
 
     ``amounts`` is the most that the call can use; ``expires_ms`` the time (inclusive) from which the hold
     counts as a call that never ended and is settled in full, as an estimate; ``None`` never expires. A
-    ``lasting`` hold is made for somebody outside of the process that makes it, and outlives that.
+    ``lasting`` hold is made for somebody outside of the process that makes it, and outlives that. ``ceilings`` are
+    those of the one that asks, by account; they count in the admission and are not kept.
     """
 
     id: str
@@ -79,6 +82,7 @@ class Hold:
     expires_ms: int | None = None
     labels: Labels = Labels()
     lasting: bool = field(default=False, compare=False)
+    ceilings: Mapping[str, Amounts] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +144,18 @@ def shortfalls(chain: Chain, amounts: Amounts) -> tuple[Shortfall, ...]:
     )
 
 
+def tightened(chain: Chain, ceilings: Mapping[str, Amounts]) -> Chain:
+    """The chain under the tighter of its own ceilings and of these, which are given by account."""
+    return tuple(_tighter(account, ceilings.get(account.id)) for account in chain) if ceilings else chain
+
+
+def _tighter(account: Account, ceilings: Amounts | None) -> Account:
+    if not ceilings or account.ceilings == ceilings:
+        return account
+    both = {meter: min(most, ceilings.get(meter, most)) for meter, most in account.ceilings.items()}
+    return replace(account, ceilings={**ceilings, **both})
+
+
 def available(chain: Chain, meter: str) -> int | None:
     """What can still be held on a meter, at least 0; ``None`` where no account of the chain bounds it."""
     rooms = [a.ceilings[meter] - a.used(meter) for a in chain if meter in a.ceilings]
@@ -152,10 +168,13 @@ def remaining(chain: Chain, meter: str) -> int | None:
     return max(0, min(rooms)) if rooms else None
 
 
-def admit(chain: Chain, amounts: Amounts) -> Chain | Shortfall:
-    """The chain with ``amounts`` held on every account, or the first shortfall from the root."""
+def admit(chain: Chain, amounts: Amounts, ceilings: Mapping[str, Amounts] | None = None) -> Chain | Shortfall:
+    """The chain with ``amounts`` held on every account, or the first shortfall from the root.
+
+    ``ceilings`` are those of the one that asks, by account: the tighter ones admit.
+    """
     _check(amounts)
-    short = shortfalls(chain, amounts)
+    short = shortfalls(tightened(chain, ceilings or {}), amounts)
     if short:
         return short[0]
     return tuple(replace(account, held=added(account.held, amounts)) for account in chain)

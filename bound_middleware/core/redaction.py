@@ -7,8 +7,8 @@ as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 MARK = "[redacted]"
 #: Shorter values are words: taking those out would spoil a report and hide nothing.
@@ -45,6 +45,12 @@ _ASSIGNED = re.compile(
 )
 
 
+class Shape(Protocol):
+    """What can be looked for in a text, as a compiled expression can."""
+
+    def sub(self, repl: Callable[[re.Match[str]], str], string: str) -> str: ...
+
+
 class Redactor:
     """Replaces secrets by a mark: known values first, then declared patterns, shapes of keys, and what stands after
     a telling name.
@@ -52,7 +58,8 @@ class Redactor:
     Args:
         environment: variables whose name tells of a secret give values that are replaced wherever they stand.
         secrets: more values. Those shorter than 8 characters are left alone.
-        patterns: more regular expressions; what they match is replaced.
+        patterns: more regular expressions; what they match is replaced. Instead of a text, what has the method
+            ``sub`` of a compiled one.
     """
 
     __slots__ = ("_known", "_patterns")
@@ -61,14 +68,14 @@ class Redactor:
         self,
         environment: Mapping[str, str] | None = None,
         secrets: Iterable[str] = (),
-        patterns: Iterable[str] = (),
+        patterns: Iterable[str | Shape] = (),
     ) -> None:
         named = (value for name, value in (environment or {}).items() if _NAMED_SECRET.search(name))
         found = {value for value in (*named, *secrets) if len(value.strip()) >= SECRET_CHARS_MIN}
         # The longest first: a secret may be the beginning of another.
         known = sorted(found, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
-        self._patterns = tuple(re.compile(pattern) for pattern in patterns)
+        self._patterns = tuple(re.compile(p) if isinstance(p, str) else p for p in patterns)
 
     def __call__(self, text: str) -> str:
         """The text with every secret replaced."""

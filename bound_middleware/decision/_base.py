@@ -29,7 +29,13 @@ class Frozen(BaseModel):
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty or only spaces")
+    if _writable(text) != text:
+        raise ValueError("must be text that can be written: half of a surrogate pair is none")
     return text
+
+
+def _writable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _countable(number: int) -> int:
@@ -52,6 +58,9 @@ def number(name: str) -> Any:
 
 Text = Annotated[str, AfterValidator(_not_blank)]
 """Kept as given. A zero-width space is content, a no-break space is not."""
+
+Words = Annotated[str, AfterValidator(_writable)]
+"""What somebody else wrote: half of a surrogate pair, which no file can hold, is written as its escape."""
 
 # Strict: "no" and 1 are no truth. A guess about what a program meant would be evidence that nobody gave.
 Flag = Annotated[bool, Field(strict=True)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from pydantic import model_validator
 
-from ._base import Count, Flag, Frozen, Many, Seconds, Text
+from ._base import Count, Flag, Frozen, Many, Seconds, Text, Words
 
 if TYPE_CHECKING:
     from .contracts import StepContract
@@ -35,11 +35,11 @@ class CheckEvidence(Frozen):
 
     check_id: Text
     passed: Flag
-    source: str
-    details: str | None = None
+    source: Words
+    details: Words | None = None
     provenance: EvidenceClass = "claimed"
     observed_ms: Count | None = None
-    digest: str | None = None
+    digest: Words | None = None
 
     @model_validator(mode="after")
     def _nothing_seen_is_nothing_passed(self) -> CheckEvidence:
@@ -58,8 +58,8 @@ class ExecutionEvidence(Frozen):
 
     acceptance: Many[CheckEvidence] = ()
     risks: Many[CheckEvidence] = ()
-    produced_artifacts: Many[str] = ()
-    unexpected_artifacts: Many[str] = ()
+    produced_artifacts: Many[Words] = ()
+    unexpected_artifacts: Many[Words] = ()
     retry_count: Count = 0
     tool_call_count: Count = 0
     token_usage: Count | None = None

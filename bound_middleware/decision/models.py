@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, field_serializer, model_validator
 
-from ._base import Frozen, FrozenDict, Many, Text, number, read_mapping
+from ._base import Frozen, FrozenDict, Many, Text, Words, number, read_mapping
 from .rules import (
     DEFAULT_RETRY_MARGIN,
     DEFAULT_ROLLBACK_RISK_THRESHOLD,
@@ -48,7 +48,7 @@ class Action(Frozen):
 
     description: Text
     goal: Text
-    context: str | None = None
+    context: Words | None = None
 
 
 class BoundWeights(Frozen):
@@ -93,10 +93,10 @@ class BoundCriteria(_Weighted):
 class ScoreEvidence(Frozen):
     """One row of the answer to "why is A = 0.85?". ``contribution`` is the row's part of the score."""
 
-    source: str
+    source: Words
     value: float
     contribution: float | None = None
-    description: str | None = None
+    description: Words | None = None
 
 
 class Reason(Frozen):
@@ -122,7 +122,7 @@ class EvaluationScores(Frozen):
     influence: Annotated[float, number("influence")]
     risk: Annotated[float, number("risk")]
     cost: Annotated[float, number("cost")]
-    reasoning: str | None = None
+    reasoning: Words | None = None
     provenance: Provenance | None = None
     reasons: Many[Reason] = ()
     assurance: Assurance | None = None

@@ -1,7 +1,8 @@
 """What to say about a result. Deterministic, at most 150 words, standard library only.
 
 For the person: the decision with its numbers. For the agent: what failed and what to do next, without numbers,
-because the agent is blind to its bounds. Ids and descriptions of checks are the contract's own words.
+because the agent is blind to its bounds. Ids and descriptions of checks are the contract's own words. The names of
+artifacts are not: whoever makes a file names it, so what is no plain line of text is escaped.
 """
 
 from __future__ import annotations
@@ -81,6 +82,13 @@ def generate_prompt(result: Any) -> str:
     return steering_text(result)
 
 
+def one_line(name: str) -> str:
+    """A name as one line: control characters, line ends and what turns the direction of writing are escaped."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
 def word_count(text: str) -> int:
     return len(text.split())
 
@@ -127,7 +135,9 @@ def _with_findings(
         found = [reason for reason in reasons if reason.code == code]
         block = ["", f"{heading}:"]
         for reason in found:
-            line = f"- {reason.subject}" + (f": {reason.description}" if described and reason.description else "")
+            line = f"- {one_line(reason.subject)}" + (
+                f": {reason.description}" if described and reason.description else ""
+            )
             if not reason.required and code.startswith("check"):
                 line += " (advice)"
             if word_count("\n".join([*block, line, _MORE])) > left:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..session.tool_process import in_process
     from .callback import BoundCallback
+    from .completion_gate import CompletionGate
     from .middleware import BoundMiddleware
     from .model import bound_model
 
-__all__ = ["BoundCallback", "BoundMiddleware", "bound_model", "in_process"]
+__all__ = ["BoundCallback", "BoundMiddleware", "CompletionGate", "bound_model", "in_process"]
 
 _HOMES = {
     "BoundCallback": ".callback",
     "BoundMiddleware": ".middleware",
+    "CompletionGate": ".completion_gate",
     "bound_model": ".model",
     "in_process": "..session.tool_process",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 #: Parts that have an entry for each node.
-_BY_NODE = ("decisions", "routes")
+_BY_NODE = ("decisions", "routes", "gates")
 #: Every report of a rollback in the run, each with an id.
 ROLLBACKS = "rollbacks"
 
@@ -43,10 +43,12 @@ def settled(value: Any) -> Any:
     """The value, without a completion that is none.
 
     A run is not completed while a step that ran out of attempts was not accepted after all, wherever that led; nor
-    when a rollback could not undo everything. A part is never called success.
+    when a rollback could not undo everything; nor while a completion gate did not pass. A part is never called
+    success.
     """
     if _status(value) != "completed":
         return value
+    value = _gated(value)
     out = {node: route for node, route in (value.get("routes") or {}).items() if route.get("way") == "exhausted"}
     reports = value.get(ROLLBACKS) or ()
     complete = all(report["complete"] for report in reports)
@@ -63,6 +65,24 @@ def settled(value: Any) -> Any:
     outcome = value["outcome"]
     stopped = {"status": "stopped", "stop_reason": reason, "detail": {**(outcome.get("detail") or {}), **detail}}
     return {**value, "outcome": {**outcome, **stopped}}
+
+
+def unsatisfied(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """What the outcome says of a gate that did not pass."""
+    told = ("state", "blocking", "unanswered", "continuations", "error")
+    return {"gate": name, **{key: entry[key] for key in told if key in entry}}
+
+
+def _gated(value: dict[str, Any]) -> dict[str, Any]:
+    """The value of a run that would be completed, as far as its completion gates let it be."""
+    shut = {name: entry for name, entry in (value.get("gates") or {}).items() if entry["way"] != "passed"}
+    if not shut:
+        return value
+    name, entry = next(reversed(shut.items()))
+    outcome = value["outcome"]
+    detail = {**(outcome.get("detail") or {}), **unsatisfied(name, entry)}
+    ended = {"status": "gate_unsatisfied", "stop_reason": "gate_unsatisfied", "detail": detail}
+    return {**value, "outcome": {**outcome, **ended}}
 
 
 def _newest_last(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

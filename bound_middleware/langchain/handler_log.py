@@ -1,11 +1,18 @@
-"""LangChain logs what a handler raises as an error of the handler; a bound that stops a call is none."""
+"""LangChain logs what a handler raises as an error of the handler; a bound that stops a call is none, nor is a call
+that waits for a person, whose arguments do not belong into a log.
+"""
 
 from __future__ import annotations
 
 import logging
 
 #: How the stops are shown; a refused call shows what its model is told (``errors.CallRefused``).
-_STOPS = ("BoundStop(", "RunStop(", "BoundCallback.on_tool_start callback: The tool ")
+_STOPS = (
+    "BoundStop(",
+    "RunStop(",
+    "BoundCallback.on_tool_start callback: The tool ",
+    "BoundCallback.on_tool_start callback: GraphInterrupt(",
+)
 
 
 def _not_our_stops(record: logging.LogRecord) -> bool:

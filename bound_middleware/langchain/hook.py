@@ -12,7 +12,7 @@ from typing import Any
 from langchain_core.tracers.context import register_configure_hook
 
 from ..session import scope
-from . import places, subagents
+from . import places, sub_agent_tools, subagents
 from .callback import BoundCallback, StreamingBoundCallback
 
 _plain = BoundCallback()
@@ -60,4 +60,5 @@ def register() -> None:
         if not _registered:
             register_configure_hook(_ambient, inheritable=False)  # type: ignore[arg-type]
             subagents.install()
+            sub_agent_tools.install()
             _registered = True

@@ -15,21 +15,30 @@ from langgraph.channels import BinaryOperatorAggregate
 
 from ..session.session import BoundSession
 from ..session.workers import beside
-from .channel import merge, settled
+from .channel import concluded, merge, settled
 
 
 class EndingChannel(BinaryOperatorAggregate[dict[str, Any]]):
     """Merges like the output channel of every adapter; ``finish_with`` is the invocation's, and told of the end."""
 
-    __slots__ = ("finish_with",)
+    __slots__ = ("finish_with", "sent")
 
     def __init__(self, typ: Any = dict, operator: Any = merge) -> None:
         super().__init__(typ, operator)
         self.finish_with: Callable[[dict[str, Any]], bool] | None = None
+        self.sent: Any = None
+        """LangGraph's channel of the tasks that were sent: it says that nothing is left when all that is are those."""
 
     def finish(self) -> bool:
-        """LangGraph calls this when nothing is left to run."""
-        return self.finish_with is not None and isinstance(self.value, dict) and self.finish_with(self.value)
+        """LangGraph calls this when nothing is left to run; until then a decision may have called it running."""
+        if not isinstance(self.value, dict) or (self.sent is not None and self.sent.is_available()):
+            return False
+        ended = concluded(self.value)
+        changed = ended is not self.value
+        if changed:
+            self.value.update(ended)
+        gained = self.finish_with is not None and self.finish_with(self.value)
+        return gained or changed
 
 
 def later(session: BoundSession, told: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> Any:

@@ -21,6 +21,7 @@ from ..core.errors import BoundExceeded, SpecError
 from ..session import approvals, arguments, closing, outputs, scope
 from ..session.approver import approver_of
 from ..session.flow import Call, Flow, Op, adrive, drive
+from ..session.outcome import RunOutcome
 from ..session.session import BoundSession
 from ..session.tools import checked_rules, desk_of, would_ask
 from . import capped, hook, misplaced, places, runs
@@ -131,10 +132,10 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
     # -- a run ---------------------------------------------------------------------------------------------
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        return drive(self._begin())
+        return drive(self._begin(state))
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        return await adrive(self._begin())
+        return await adrive(self._begin(state))
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         return drive(self._finish(state, runtime))
@@ -144,18 +145,25 @@ class BoundMiddleware(AgentMiddleware[Any, Any, Any]):
 
     _would_ask = staticmethod(would_ask)
 
-    def _begin(self) -> Flow[dict[str, Any] | None]:
+    def _begin(self, state: Any) -> Flow[dict[str, Any] | None]:
         misplaced.check(get_config().get("configurable"))
         if self._session is not None:
             self._session.start_clock()
             self._session.ending.no_longer_pending(seat_of(get_config()).thread_id)
             places.put(self, runs.Run(self._session))
             yield from closing.hold(self._session)
-            return None
+            return self._anew(state, self._session)
         run = places.opened_before(self) or (yield from self.arrives(None))
         places.put(self, run)
         yield from closing.hold(run.session)
-        return {RUN_ID: run.session.session_id}
+        return {RUN_ID: run.session.session_id, **(self._anew(state, run.session) or {})}
+
+    def _anew(self, state: Any, session: BoundSession) -> dict[str, Any] | None:
+        """The outcome that an earlier run left in the output is not this one's."""
+        if not state.get(self._key):
+            return None
+        outcome = RunOutcome(status="running", fingerprint=session.spec.fingerprint)
+        return {self._key: {"outcome": outcome.as_dict()}}
 
     def arrives(self, run_id: str | None) -> Flow[runs.Run]:
         """The run with this id, which goes on here; ``None`` opens the one that begins with this input."""

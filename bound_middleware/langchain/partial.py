@@ -11,7 +11,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
 
-from .texts import refusal_text
+from .texts import no_answer_text
 
 _MESSAGES = "messages"
 _TASK = "__pregel_task_id"
@@ -119,7 +119,7 @@ def _unanswered(messages: list[BaseMessage]) -> list[ToolMessage]:
         elif isinstance(message, AIMessage):
             return [
                 ToolMessage(
-                    refusal_text(call["name"], ""), tool_call_id=call["id"], name=call["name"], status="error"
+                    no_answer_text(call["name"]), tool_call_id=call["id"], name=call["name"], status="error"
                 )
                 for call in message.tool_calls
                 if call["id"] not in given

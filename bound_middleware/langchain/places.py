@@ -117,7 +117,11 @@ def put(owner: Owner, run: Run, *, begun: bool = True) -> None:
     graph = _graph(configurable)
     if graph is None:
         return
-    number, key, channel = id(graph[0]), (graph[1], id(owner)), _channels(configurable).get(RUN_ID)
+    channels = _channels(configurable)
+    for one in channels.values():
+        if isinstance(one, EndingChannel):
+            one.sent = channels.get("__pregel_tasks")
+    number, key, channel = id(graph[0]), (graph[1], id(owner)), channels.get(RUN_ID)
     weak = None
     if isinstance(channel, RunChannel):
         weak = weakref.ref(channel, lambda gone: _over.append((number, key, gone)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,9 +23,9 @@ from langgraph.types import Command, Send
 from ..core.errors import BoundExceeded
 from ..session import agent_caps, blame, scope
 from ..session import charges as charging
-from ..session.flow import Flow, adrive, drive
+from ..session.flow import Flow, Op, adrive, drive
 from ..session.session import BoundSession
-from . import places
+from . import places, runs
 from .errors import bubbling
 from .partial import NOTHING, Shape, partial_state
 from .subagent_names import Visit, is_inside, visit_of
@@ -32,6 +33,8 @@ from .texts import sub_agent_text
 
 _lock = threading.Lock()
 _installed = False
+#: The sessions of sub-agents that graphs were found to be.
+_sessions: weakref.WeakSet[BoundSession] = weakref.WeakSet()
 #: What was told of the sub-agents that stopped or failed below one tool call.
 _told: ContextVar[list[str] | None] = ContextVar("bound_sub_agents_told", default=None)
 
@@ -95,13 +98,15 @@ class SubAgent:
                     yield from child._closed()
         if self.refused is None:
             self.sessions = tuple(opened)
+            _sessions.update(opened)
             for child in self.sessions:
                 child.__enter__()
 
     def ended(self, error: BaseException | None) -> Flow[bool]:
         """Close the children; whether what was raised ends here, with the state that there is.
 
-        Raises: ``error``, where it is not that of a bound below.
+        Raises:
+            BoundExceeded: it is also the bound of a session around it whose run nobody ends but whoever entered it.
         """
         visit = self.visit
         if visit is None:
@@ -130,6 +135,8 @@ class SubAgent:
         elif error is None:
             for session in _lineage(parents):
                 session.ending.sub_agent_went_on(visit.id)
+        if stop is not None:
+            yield from _raised_above(parents, stop)
         return stop is not None
 
     def _swallowed(self) -> BoundExceeded | None:
@@ -250,6 +257,26 @@ def _note(parents: tuple[BoundSession, ...], visit: Visit, status: str, why: str
         )
 
 
+def _raised_above(parents: tuple[BoundSession, ...], stop: BoundExceeded) -> Flow[None]:
+    """Raise for a session around it that is out too, where no middleware or graph ends its run with what it has.
+
+    Nothing else would end it: the nodes behind would work on a partial state, up to the next call.
+    """
+    for session in _lineage(parents):
+        reason = None if session.shadow else session.ending.run_stopped
+        if reason is None or runs.known(session.session_id) or session in places.sessions():
+            continue
+        if session.parent is not None:
+            # A sub-agent itself: its end is that of whoever runs it.
+            continue
+        outcome = yield Op(lambda s=session: s.outcome, session.ledger.blocking)  # type: ignore[misc]
+        error = BoundExceeded(reason)
+        if stop.stop_reason == reason:
+            error.__dict__.update(stop.__dict__)
+        error.session_id, error.outcome = session.session_id, outcome
+        raise bubbling(error) from stop
+
+
 def _lineage(parents: tuple[BoundSession, ...]) -> list[BoundSession]:
     return list({above.session_id: above for parent in parents for above in parent.lineage}.values())
 
@@ -272,6 +299,11 @@ def innermost(session: BoundSession) -> BoundSession:
     """The sub-agent of a session that runs in this context; the session itself where none does."""
     below = [one for one in scope.current() if session in one.lineage]
     return max(below, key=lambda one: len(one.lineage), default=session)
+
+
+def here() -> bool:
+    """Whether this context is in a sub-agent."""
+    return any(session in _sessions for session in scope.current())
 
 
 def passage(session: BoundSession, *, id: str, name: str) -> None:

@@ -8,8 +8,8 @@ from langchain_core.messages import AIMessage
 
 from ..session.tools import Hints
 
-#: How many tools a refused model is told of.
-TOOLS_TOLD_MAX = 30
+#: How many tools a refused model is told of, and how much of a name that it made up.
+TOOLS_TOLD_MAX, NAME_CHARS_MAX = 30, 100
 
 _STOPS = {
     "deadline": "its time is over",
@@ -72,6 +72,8 @@ def asked_again_text(faults: Sequence[str]) -> str:
 def refusal_text(tool: str, stop_reason: str, hints: Hints | None = None) -> str:
     """The answer to a tool call that was refused: why, and what can be called instead."""
     why = _REFUSALS.get(stop_reason, "the run has reached its bound. Answer with what you have.")
+    if len(tool) > NAME_CHARS_MAX and (hints is None or tool not in hints.allowed):
+        tool = f"{tool[:NAME_CHARS_MAX]}..."
     if stop_reason != "tool_refused" or hints is None:
         return f"The tool {tool!r} was not run: {why}"
     if hints.faults and tool in hints.allowed:
@@ -100,6 +102,14 @@ def stopped_text(tool: str, stop_reason: str) -> str:
     """The answer to a tool call in which a bound stopped something."""
     why = _STOPS.get(stop_reason, "a bound is reached")
     return f"The tool {tool!r} was stopped before it was done: {why}. Go on with what you have."
+
+
+def no_answer_text(tool: str) -> str:
+    """The answer to a call of an agent that was stopped before it had one: it may have run beside what was stopped."""
+    return (
+        f"The tool {tool!r} gave no answer before the run was stopped. Whether it ran is not known: find out before "
+        "you call it again."
+    )
 
 
 def late_text(tool: str, stop_reason: str, *, ran: bool) -> str:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .decision_trace import replay_decisions
     from .effect_store import MemoryJournal, SqliteJournal
     from .effects import Compensation, compensated_by, without_effect
+    from .gates import GateNode, gate_node, route_on_gate
     from .graph import bound_graph
     from .insert import insert_decision
     from .rollback import Rollback, RollbackReport
@@ -23,6 +24,7 @@ __all__ = [
     "BoundState",
     "Compensation",
     "DecisionMiddleware",
+    "GateNode",
     "MemoryJournal",
     "Rollback",
     "RollbackReport",
@@ -32,10 +34,12 @@ __all__ = [
     "arollback_thread",
     "bound_graph",
     "compensated_by",
+    "gate_node",
     "insert_decision",
     "replay_decisions",
     "rollback_thread",
     "route_on_decision",
+    "route_on_gate",
     "without_effect",
 ]
 
@@ -44,6 +48,7 @@ _HOMES = {
     "BoundState": "decision_node",
     "Compensation": "effects",
     "DecisionMiddleware": "decision_middleware",
+    "GateNode": "gates",
     "MemoryJournal": "effect_store",
     "Rollback": "rollback",
     "RollbackReport": "rollback",
@@ -53,10 +58,12 @@ _HOMES = {
     "arollback_thread": "rollback_outside",
     "bound_graph": "graph",
     "compensated_by": "effects",
+    "gate_node": "gates",
     "insert_decision": "insert",
     "replay_decisions": "decision_trace",
     "rollback_thread": "rollback_outside",
     "route_on_decision": "routing",
+    "route_on_gate": "gates",
     "without_effect": "effects",
 }
 

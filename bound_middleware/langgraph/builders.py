@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 from ..core.errors import SpecError
 from ..langchain.channel import merge
 from .decided_channel import DecidedChannel
+from .fence import fence_edges
 
 #: What a compiled graph knows beyond the arguments of ``compile``, and keeps.
 _KEPT = ("config", "step_timeout", "stream_mode", "stream_eager", "retry_policy", "cache_policy")
@@ -53,6 +54,7 @@ def _decided(kind: Any) -> Any:
         def compile(self, *args: Any, **kwargs: Any) -> Any:
             for node, stands_for_it in self.after.items():
                 move_edges(self, node, stands_for_it)
+            fence_edges(self)
             compiled = super().compile(*args, **kwargs)
             compiled.stream_channels = [one for one in compiled.stream_channels if one not in self.private]
             for attach in self.attached:
@@ -93,10 +95,11 @@ def editable(graph: Any) -> Any:
     if isinstance(graph, StateGraph):
         return _copy(graph)
     raise SpecError(
-        f"a {type(graph).__name__} has no nodes that a decision could stand behind",
+        f"a {type(graph).__name__} has no nodes of its own",
         key="graph",
         value=graph,
-        allowed="a StateGraph, or what its compile() gave",
+        allowed="a StateGraph, or what its compile() or create_agent gave; for anything else that calls models, "
+        "an entrypoint for example: with BoundSession(spec): ...",
     )
 
 

@@ -74,7 +74,9 @@ def told(config: Mapping[str, Any], update: Mapping[str, Any], message: BaseMess
         return {}
     restored = update.get(MESSAGES)
     if isinstance(restored, Overwrite):
-        return {MESSAGES: Overwrite([*(restored.value or ()), *answers(restored.value, fate), message])}
+        # Of a channel that goes back to having no value nothing is left.
+        before = restored.value if isinstance(restored.value, (list, tuple)) else ()
+        return {MESSAGES: Overwrite([*before, *answers(before, fate), message])}
     if not isinstance(channel, LastValue):
         return {MESSAGES: [*answers(conversation(config), fate), message]}
     now = restored if MESSAGES in update else conversation(config)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..langchain.channel import concluded, merge
+from ..langchain.last_word import EndingChannel
 from .graph_channel import OutcomeChannel
 
 
@@ -32,9 +33,12 @@ class DecidedChannel(OutcomeChannel):
 
 
 def adopted(channels: Any, key: str) -> None:
-    """Let this invocation conclude what a user declared with the reducer alone, which nobody tells of the end."""
+    """Let this invocation conclude what a user declared with the reducer alone, which nobody tells of the end.
+
+    The channel of an agent under ``BoundMiddleware`` is told of it already.
+    """
     channel = channels[key]
-    if getattr(channel, "operator", None) is merge and not isinstance(channel, OutcomeChannel):
+    if getattr(channel, "operator", None) is merge and not isinstance(channel, OutcomeChannel | EndingChannel):
         made = DecidedChannel(channel.typ).from_checkpoint(channel.checkpoint())
         made.key = key
         channels[key] = made

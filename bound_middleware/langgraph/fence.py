@@ -6,7 +6,7 @@ are dropped, wherever they come from; everything else that was written with them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +84,51 @@ class Fenced(Runnable[Any, Any]):
                 for target in goto:
                     _check(target.node if isinstance(target, Send) else target, self._ours())
         return without(written)
+
+
+class FencedPath(Runnable[Any, Any]):
+    """The choice of an edge, which leads to none of ``ours``: what it chooses by may be what a model wrote.
+
+    Raises:
+        SpecError: it chose a node that belongs to a decision.
+    """
+
+    def __init__(self, path: Any, ends: Mapping[Any, str] | None, ours: Collection[str]) -> None:
+        self.path, self._ends, self._ours = path, ends or {}, ours
+        self.name = path.get_name()
+
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        return self._fenced(self.path.invoke(input, config, **kwargs))
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        return self._fenced(await self.path.ainvoke(input, config, **kwargs))
+
+    def _fenced(self, chosen: Any) -> Any:
+        for one in chosen if isinstance(chosen, (list, tuple)) else (chosen,):
+            target = one.node if isinstance(one, Send) else one
+            if not isinstance(one, Send) and isinstance(target, Hashable):
+                target = self._ends.get(target, target)
+            if isinstance(target, str):
+                _check(target, self._ours)
+        return chosen
+
+
+def fence_edges(builder: Any) -> None:
+    """Let no edge of a user's lead to one of our nodes, behind which everything counts as accepted.
+
+    Raises:
+        SpecError: an edge does.
+    """
+    arms = [(start, end) for starts, end in builder.waiting_edges for start in starts]
+    for start, end in sorted(builder.edges | set(arms)):
+        if end != f"{start}#decide":
+            _check(end, builder.ours)
+    for found in builder.branches.values():
+        for name, branch in found.items():
+            if name.startswith("bound#"):
+                continue
+            path = branch.path.path if isinstance(branch.path, FencedPath) else branch.path
+            found[name] = branch._replace(path=FencedPath(path, branch.ends, builder.ours))
 
 
 def _stripped(error: ParentCommand) -> ParentCommand:

@@ -20,7 +20,7 @@ from ..core.errors import BoundExceeded
 from ..langchain import capped, runs
 from ..langchain.closing_messages import last_message, last_question
 from ..langchain.errors import bubbling
-from ..langchain.texts import refusal_text, stop_text
+from ..langchain.texts import no_answer_text, refusal_text, stop_text
 from ..session import closing
 from ..session.flow import Call, Flow, Op, adrive, drive
 from . import graph_run, task
@@ -69,9 +69,11 @@ def _end(bounds: Bounds, config: Mapping[str, Any]) -> Flow[dict[str, Any]]:
             stopped.partial = task.state(config)
             raise bubbling(stopped)
         reason = stopped.stop_reason
+        used = yield Op(lambda: session.usage.by_tool, session.ledger.blocking)
 
         def not_run(tool: str) -> str:
-            return refusal_text(tool, reason)
+            # A function that calls tools may have been cut between two of them.
+            return no_answer_text(tool) if tool in used else refusal_text(tool, reason)
 
         text = AIMessage(content=stop_text(reason), response_metadata={"bound": {"stop_reason": reason}})
         last = (yield from _closing_answer(invocation, config, not_run)) or text

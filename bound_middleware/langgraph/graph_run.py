@@ -119,7 +119,18 @@ class Bounds:
 class Invocation:
     """One invocation of a bounded graph. Thread-safe: the tasks of a step share it."""
 
-    __slots__ = ("_config", "bounds", "closed", "ended", "model", "run", "screened", "stopped", "withheld")
+    __slots__ = (
+        "_channels",
+        "_config",
+        "bounds",
+        "closed",
+        "ended",
+        "model",
+        "run",
+        "screened",
+        "stopped",
+        "withheld",
+    )
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -135,6 +146,8 @@ class Invocation:
         self.withheld: Judged | None = None
         """The last answer that was taken out where a node wrote it."""
         self._config: Any = None
+        self._channels: Mapping[str, Any] = {}
+        """Those of the bounded graph itself."""
 
     def begun(self, config: Mapping[str, Any]) -> Flow[runs.Run]:
         """The run; known from the first task on."""
@@ -152,7 +165,7 @@ class Invocation:
 
     def begins(self, config: Mapping[str, Any]) -> Flow[dict[str, Any]]:
         """A new run begins with this input: the writes that say so."""
-        self._config = config
+        self._config, self._channels = config, task.channels(config)
         self.run = self.bounds.ruled((yield from self.bounds.new_run()))
         session = self.run.session
         yield from self._goes_on(session)
@@ -173,6 +186,8 @@ class Invocation:
         """What keeps a node from running, if anything does; a step of the outer graph is counted once."""
         assert self.run is not None
         session = self.run.session
+        if outer:
+            self._channels = task.channels(config)
         if self.stopped is None:
             self.stopped = charges.passage(session, id=task.task_id(config), name=node)
         if self.stopped is None and outer and session.declared.iteration_unit == "superstep":
@@ -205,8 +220,13 @@ class Invocation:
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The output channel of a run that has nothing left to do; also the last event of the ``custom`` stream."""
-        if self.run is None or ((self.stopped is not None or self.bounds.holds_answers) and not self.closed):
+        """The output channel of a run that has nothing left to do; also the last event of the ``custom`` stream.
+
+        LangGraph also says so when all that is left are tasks that were sent.
+        """
+        if self.run is None or task.are_sent(self._channels):
+            return value
+        if (self.stopped is not None or self.bounds.holds_answers) and not self.closed:
             return value
         session = self.run.session
         outcome = beside(self._outcome) if session.ledger.blocking else self._outcome()
@@ -251,10 +271,10 @@ def of(config: Mapping[str, Any]) -> Invocation | None:
 
 
 def _outcome_of(value: Mapping[str, Any], outcome: dict[str, Any]) -> dict[str, Any]:
-    """The session's outcome; what a decision stopped is not completed because no bound was reached."""
+    """The session's outcome; what a decision or a gate stopped is not completed because no bound was reached."""
     said = concluded(value).get("outcome") or {}
-    if said.get("status") == "stopped" and outcome["status"] == "completed":
-        return {**outcome, "status": "stopped", "stop_reason": said["stop_reason"], "detail": said["detail"]}
+    if said.get("status") in ("stopped", "gate_unsatisfied") and outcome["status"] == "completed":
+        return {**outcome, "status": said["status"], "stop_reason": said["stop_reason"], "detail": said["detail"]}
     return outcome
 
 

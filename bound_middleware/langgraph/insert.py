@@ -232,10 +232,7 @@ class _Gate:
 
     def accept(self, state: Any, config: RunnableConfig) -> Any:
         # Nothing else may be written in the last step of a run, whose end the output channel is told.
-        key, node = self.decider.key, self.site.node
-        decided = (task.read(config, [key]).get(key) or {}).get("decisions") or {}
-        again = {node: decided[node]} if node in decided else {}
-        task.write(config, [(key, {"decisions": again})])
+        task.write(config, [(self.decider.key, {"decisions": {}})])
         return holding.released(config, self.site.node)
 
     async def aaccept(self, state: Any, config: RunnableConfig) -> Any:

@@ -23,6 +23,7 @@ from .effect_store import EffectJournal, MemoryJournal
 from .effect_tools import awrap_tool_call, journalled, wrap_tool_call
 from .effects import Effect, checked
 from .fates import Fate, fate_of
+from .marks import Marks
 from .rollback_nodes import Guarded
 from .savepoints import SAVEPOINTS, merge_savepoints
 from .workspace import Workspace, workspace_of
@@ -116,6 +117,7 @@ class Rollback:
             raise SpecError(f"{both[0]!r} has a compensation as well", key="reversible", value=both[0])
         self._keeps_state, self._journal_given = savepoint, journal is not None
         self.workspace: Workspace | None = workspace_of(workspace)
+        self._marks = Marks()
         self.effects = Effects(journal if journal is not None else MemoryJournal(), given, frozenset(names))
 
     # -- around nodes --------------------------------------------------------------------------------------
@@ -187,15 +189,22 @@ class Rollback:
         kind: str = "accept",
     ) -> Flow[dict[str, Any]]:
         """A savepoint of state, effects and workspace as they are now, to be written to ``SAVEPOINTS``."""
-        journal, workspace = self.effects.journal, self.workspace
-        effects = yield Op(journal.head, journal.blocking)
-        files = (yield Op(workspace.head, workspace.blocking)) if workspace is not None else 0
+        name = _run(run, config)
+        before = None if kind == "start" else (yield from self.savepoint(config, run=name))
+        effects, files = yield from self._marks.at(
+            self.effects.journal,
+            self.workspace,
+            Place.of(config),
+            run=name,
+            starts=kind == "start",
+            since=(0, 0) if before is None else (before["effects"], before["workspace"]),
+        )
         return savepoints.taken(
             config,
             _channels(channels, config) if self._keeps_state else {},
             kind=kind,
             node=node,
-            run=_run(run, config),
+            run=name,
             keep=keep,
             effects=effects,
             workspace=files,

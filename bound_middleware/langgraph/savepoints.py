@@ -232,7 +232,7 @@ def _before_any_write(channel: BaseChannel[Any, Any, Any]) -> Any:
 
 
 def _takes_overwrite(channel: Any) -> bool:
-    return hasattr(channel, "operator") or type(channel).__name__ == "DeltaChannel"
+    return can_be_emptied(channel) or hasattr(channel, "operator") or type(channel).__name__ == "DeltaChannel"
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -22,6 +22,7 @@ _PRIVATE = frozenset(
         "bound_savepoints",
         "bound_run_id",
         "bound_turn",
+        "bound_gate_task",
         "bound_graph_run",
         "bound_graph_steps",
         "bound_graph_since",
@@ -127,6 +128,12 @@ def was_sent(config: Mapping[str, Any]) -> bool:
     """Whether this task was started by a ``Send``, with an input of its own."""
     path: tuple[Any, ...] = _metadata(config).get("langgraph_path") or ()
     return bool(path) and path[0] == "__pregel_push"
+
+
+def are_sent(channels: Mapping[str, Any]) -> bool:
+    """Whether tasks that were sent in the last step wait for their turn."""
+    sent = channels.get("__pregel_tasks")
+    return sent is not None and sent.is_available()
 
 
 def channels(config: Mapping[str, Any]) -> Mapping[str, Any]:

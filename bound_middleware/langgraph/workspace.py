@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -90,6 +90,12 @@ class Workspace:
         with self._shared.lock:
             self.store.accept_rules()
             return self.store.head()
+
+    def mark(self, thread_id: str, *, since: int, behind: Callable[[str], bool]) -> int:
+        """As ``head``; before the first change of the thread after ``since`` whose checkpoint lies ``behind``."""
+        with self._shared.lock:
+            later = [entry.order for entry in self.store.since(thread_id, since) if behind(entry.checkpoint_id)]
+            return min(later) - 1 if later else self.head()
 
     def enter(self, *, thread_id: str, checkpoint_id: str = "", node: str = "") -> None:
         """A guarded node begins. Windows of parallel nodes are one window.

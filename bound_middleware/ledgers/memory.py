@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..core import ledger as rules
@@ -63,20 +64,27 @@ class MemoryLedger:
                 return None
             if hold.id in self._closed:
                 raise LedgerError("hold_closed", id=hold.id)
-            admitted = rules.admit(self._chain(hold.account_id), hold.amounts)
+            admitted = rules.admit(self._chain(hold.account_id), hold.amounts, hold.ceilings)
             if isinstance(admitted, Shortfall):
                 return admitted
             self._put(admitted)
-            self._open[hold.id] = replace(hold, amounts=dict(hold.amounts))
+            self._open[hold.id] = replace(hold, amounts=dict(hold.amounts), ceilings={})
             return None
 
-    def extend(self, hold_id: str, more: Amounts, now_ms: int, expires_ms: int | None = None) -> Shortfall | None:
+    def extend(
+        self,
+        hold_id: str,
+        more: Amounts,
+        now_ms: int,
+        expires_ms: int | None = None,
+        ceilings: Mapping[str, Amounts] | None = None,
+    ) -> Shortfall | None:
         with self._lock:
             self._expire(now_ms)
             hold = self._open.get(hold_id)
             if hold is None:
                 raise LedgerError("hold_closed" if hold_id in self._closed else "unknown_hold", id=hold_id)
-            admitted = rules.admit(self._chain(hold.account_id), more)
+            admitted = rules.admit(self._chain(hold.account_id), more, ceilings)
             if isinstance(admitted, Shortfall):
                 return admitted
             self._put(admitted)

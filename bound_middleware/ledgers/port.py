@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from ..core.ledger import Account, Chain, Hold, Labels, Line, Settlement, Shortfall
@@ -37,15 +38,25 @@ class Ledger(Protocol):
     def hold(self, hold: Hold, now_ms: int) -> Shortfall | None:
         """Hold on the account and all above it, or say the first shortfall from the root and change nothing.
 
-        An id that is open already is the same hold: nothing changes.
+        An id that is open already is the same hold: nothing changes. ``hold.ceilings`` admit beside those of the
+        accounts, the tighter of both: another session may have opened an account under others.
 
         Raises:
             LedgerError: ``hold_closed`` when the id was used before, ``unknown_account``.
         """
         ...
 
-    def extend(self, hold_id: str, more: Amounts, now_ms: int, expires_ms: int | None = None) -> Shortfall | None:
+    def extend(
+        self,
+        hold_id: str,
+        more: Amounts,
+        now_ms: int,
+        expires_ms: int | None = None,
+        ceilings: Mapping[str, Amounts] | None = None,
+    ) -> Shortfall | None:
         """Add to an open hold under the same rules, and move its expiry when one is given.
+
+        ``ceilings`` are those of the one that asks, as in ``Hold``.
 
         Raises:
             LedgerError: ``hold_closed`` or ``unknown_hold``.

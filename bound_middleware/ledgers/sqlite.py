@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -112,19 +113,26 @@ class SqliteLedger:
                 return None
             if rows.closed(hold.id) is not None:
                 raise LedgerError("hold_closed", id=hold.id)
-            admitted = rules.admit(rows.chain(hold.account_id), hold.amounts)
+            admitted = rules.admit(rows.chain(hold.account_id), hold.amounts, hold.ceilings)
             if isinstance(admitted, Shortfall):
                 return admitted
-            rows.make_hold(replace(hold, amounts=dict(hold.amounts)), admitted)
+            rows.make_hold(replace(hold, amounts=dict(hold.amounts), ceilings={}), admitted)
             return None
 
-    def extend(self, hold_id: str, more: Amounts, now_ms: int, expires_ms: int | None = None) -> Shortfall | None:
+    def extend(
+        self,
+        hold_id: str,
+        more: Amounts,
+        now_ms: int,
+        expires_ms: int | None = None,
+        ceilings: Mapping[str, Amounts] | None = None,
+    ) -> Shortfall | None:
         with self._store.writing as rows:
             self._settle_ended(rows, now_ms)
             hold = rows.hold(hold_id)
             if hold is None:
                 raise LedgerError("unknown_hold" if rows.closed(hold_id) is None else "hold_closed", id=hold_id)
-            admitted = rules.admit(rows.chain(hold.account_id), more)
+            admitted = rules.admit(rows.chain(hold.account_id), more, ceilings)
             if isinstance(admitted, Shortfall):
                 return admitted
             extended = replace(

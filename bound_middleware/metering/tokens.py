@@ -211,17 +211,19 @@ class StreamCounter:
 
     Attributes:
         tokens: The count so far. It can go down by a few when a chunk completes a longer token.
+        plain: The vocabulary's own count of the same text, without what the model's family adds to it.
     """
 
-    __slots__ = ("_add", "_extra_permille", "_family", "tokens")
+    __slots__ = ("_add", "_extra_permille", "_family", "plain", "tokens")
 
     tokens: int
+    plain: int
 
     def __init__(self, add: Callable[[str], int], family: _Family | None) -> None:
         self._add = add
         self._family = family
         self._extra_permille = 0
-        self.tokens = 0
+        self.tokens = self.plain = 0
 
     def add(self, text: str) -> int:
         """Append a chunk, which may be empty.
@@ -230,7 +232,7 @@ class StreamCounter:
             The tokens of the whole text so far, equal to ``TokenCounter.count`` of it; the estimate without a
             vocabulary may be 1 higher.
         """
-        tokens = self._add(text)
+        tokens = self.plain = self._add(text)
         family = self._family
         if family is not None:
             self._extra_permille += family.extra_permille(text)

@@ -8,7 +8,8 @@ ledger. Until then the hold stays open, and should this process die it expires i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.errors import LedgerError
@@ -28,13 +29,21 @@ class Books:
     Args:
         time_meter: what active time is booked as; ``None``: not at all. A child's is part of its parent's, so it is
             booked under a name of its own, and only where somebody may open the child again.
+        ceilings: what the session and those above it are bounded by now, by account.
     """
 
     def __init__(
-        self, ledger: Ledger, account_id: str, clock: Clock, activity: Activity, *, time_meter: str | None
+        self,
+        ledger: Ledger,
+        account_id: str,
+        clock: Clock,
+        activity: Activity,
+        *,
+        time_meter: str | None,
+        ceilings: Callable[[], Mapping[str, Amounts]],
     ) -> None:
         self._ledger, self._account_id, self._clock = ledger, account_id, clock
-        self._activity, self._time_meter = activity, time_meter
+        self._activity, self._time_meter, self._ceilings = activity, time_meter, ceilings
         self.turnstile = turnstile_of(ledger)
         self._lock = threading.Lock()
         self._owed: list[Callable[[], Settlement]] = []
@@ -51,7 +60,11 @@ class Books:
 
     def hold(self, hold: Hold) -> Shortfall | None:
         """Hold room, or say why not. Raises ``LedgerError``."""
-        return self._ledger.hold(hold, self._clock.now_ms())
+        return self._ledger.hold(replace(hold, ceilings=self._ceilings()), self._clock.now_ms())
+
+    def extend(self, hold_id: str, more: Amounts) -> Shortfall | None:
+        """Add to an open hold, or say why not. Raises ``LedgerError``."""
+        return self._ledger.extend(hold_id, more, self._clock.now_ms(), ceilings=self._ceilings())
 
     def settle(self, hold_id: str, used: Amounts, labels: Labels | None = None) -> Settlement | LedgerError:
         """Close a hold at what was used; the error when the ledger failed, and the spend is owed."""

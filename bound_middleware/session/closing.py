@@ -87,8 +87,7 @@ def grow(part: Part, used: Usage) -> Flow[None]:
     more = {meter: n for meter, n in subtracted(wanted, closing.amounts).items() if n > 0}
     if not more:
         return
-    now_ms = session.clock.now_ms()
-    short = yield Op(lambda: session.ledger.extend(hold_id, more, now_ms), session.ledger.blocking)
+    short = yield Op(lambda: session.books.extend(hold_id, more), session.ledger.blocking)
     if short is None:
         closing.amounts = added(closing.amounts, more)
 

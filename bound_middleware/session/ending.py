@@ -177,7 +177,8 @@ class Ending:
                 return "pending_approval", None, truncated, detail
             if reasons:
                 detail["limits"] = reasons
-                return "stopped", reasons[0], truncated, detail
+                gate = reasons[0] == "gate_unsatisfied"
+                return "gate_unsatisfied" if gate else "stopped", reasons[0], truncated, detail
             if self._failed:
                 return "failed", None, truncated, detail
             return ("completed" if self._closed and not self._open else "running"), None, truncated, detail

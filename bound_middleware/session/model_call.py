@@ -63,6 +63,16 @@ class ModelCall:
         """What was generated as far as it shows: an answer that the stream leaves out is as long as the others."""
         return self.output_tokens * self.request.generations // self.request.shown
 
+    def _likely(self) -> int:
+        """What that is charged as where nobody reports it: the provider that holds a cap generated no more."""
+        least = self.received()
+        if self._meter is None:
+            return least
+        likely = self._meter.likely_tokens * self.request.generations // self.request.shown
+        if self.request.wire_cap and self.output_cap_tokens is not None:
+            likely = min(likely, self.output_cap_tokens * self.request.generations)
+        return max(least, likely)
+
     def admit(self) -> Flow[None]:
         """Hold room for the call in every session; see ``admission.admit``. Raises ``BoundExceeded``."""
         parts = yield from admit(self.sessions, self.request)
@@ -247,7 +257,7 @@ class ModelCall:
             if filled and self._most_output is not None:
                 return max(self.received(), self._most_output * self.request.generations)
             streamed = self._meter is not None and self._meter.any
-            return self.received() if streamed or text is None else self.request.counter.count(text)
+            return self._likely() if streamed or text is None else self.request.counter.count(text)
 
         billing = NOTHING
         late_tokens = 0 if self._meter is None else self._meter.unreported_tokens
@@ -255,7 +265,9 @@ class ModelCall:
         problem: BaseException | None = None
         for part in self.parts:
             estimate = part.request.input_tokens
-            billing = billed(how, reading, estimate, received, unreported_tokens=late_tokens, ended=ended)
+            billing = billed(
+                how, reading, estimate, received, self.received(), unreported_tokens=late_tokens, ended=ended
+            )
             try:
                 yield from book(part, self.request, how, billing, reading, answers=answers)
                 yield from closing.grow(part, billing.usage)
@@ -330,8 +342,8 @@ class ModelCall:
 
 
 def _extension(part: Part, more: dict[str, int]) -> Op:
-    session, now_ms = part.session, part.session.clock.now_ms()
-    return Op(lambda: session.ledger.extend(part.hold_id, more, now_ms), session.ledger.blocking)
+    session = part.session
+    return Op(lambda: session.books.extend(part.hold_id, more), session.ledger.blocking)
 
 
 __all__ = ["Billing", "How", "ModelCall", "ModelRequest"]

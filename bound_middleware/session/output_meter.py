@@ -24,6 +24,9 @@ class OutputMeter:
         cap_held: the provider holds the cap itself. A count that errs high would then cut answers that fit, so a
             count that errs low and the number of pieces decide; elsewhere the safe estimate does.
         ratio_permille: billed tokens per plain count, where the model has shown it; ``None`` before.
+
+    What nobody reports is charged by the safe estimate all the same: an estimate that errs low cuts nothing, and
+    would be below the bill.
     """
 
     __slots__ = (
@@ -36,9 +39,9 @@ class OutputMeter:
         "_pending",
         "_per_byte",
         "_pieces",
-        "_plain",
         "_ratio",
         "_reported_at",
+        "_shown",
         "_started_ms",
         "_stream",
         "idle_ms",
@@ -56,17 +59,8 @@ class OutputMeter:
         time_ms: int | None,
         idle_ms: int | None,
     ) -> None:
-        self._ratio = PERMILLE
-        self._plain: StreamCounter | None = None
-        if not counter.exact:
-            from ..metering.tokens import counter_for
-
-            tokenizer = counter_for("gpt-4o")
-            if cap_held or ratio_permille is not None:
-                counter = tokenizer
-                self._ratio = LEAST_PERMILLE if cap_held else ratio_permille or PERMILLE
-            else:
-                self._plain = tokenizer.stream()
+        self._shown = None if counter.exact else ratio_permille
+        self._ratio = LEAST_PERMILLE if cap_held and not counter.exact else self._shown
         self._stream: StreamCounter = counter.stream()
         self._clock, self.time_ms, self.idle_ms = clock, time_ms, idle_ms
         self.timed = time_ms is not None or idle_ms is not None
@@ -75,7 +69,7 @@ class OutputMeter:
         self._reported_at: int | None = None
         self._blank = False
         self._at_most = RECUT_TOKENS
-        self._per_byte = 1 if counter.exact else -(-max(self._ratio, counter.ratio_permille) // PERMILLE) + 1
+        self._per_byte = 1 if counter.exact else -(-max(self._ratio or 0, counter.ratio_permille) // PERMILLE) + 1
         self._started_ms = self._heard_ms = clock.now_ms()
 
     def passes(self, text: str, cap_tokens: int | None) -> bool:
@@ -106,7 +100,12 @@ class OutputMeter:
     def plain_tokens(self) -> int:
         """The tokenizer's own count so far."""
         self._count()
-        return (self._plain or self._stream).tokens
+        return self._stream.plain
+
+    @property
+    def likely_tokens(self) -> int:
+        """What is charged for the tokens so far where nobody reports them: never less than ``tokens``."""
+        return max(self.tokens, self._scaled(self._shown))
 
     @property
     def any(self) -> bool:
@@ -128,11 +127,15 @@ class OutputMeter:
             return
         text = "".join(self._pending)
         self._pending.clear()
-        counted = self._stream.add(text)
-        if self._plain is not None:
-            self._plain.add(text)
-        self._counted = -(-counted * self._ratio // PERMILLE)
+        self._stream.add(text)
+        self._counted = self._scaled(self._ratio)
         self._at_most = self._counted + RECUT_TOKENS * self._per_byte
+
+    def _scaled(self, ratio_permille: int | None) -> int:
+        """The plain count at a ratio; without one, the safe estimate of the model's family."""
+        if ratio_permille is None:
+            return self._stream.tokens
+        return -(-self._stream.plain * ratio_permille // PERMILLE)
 
     def late(self, reason: str | None, *, heard: bool) -> str | None:
         """The bound on time that is over: ``reason`` for the whole call, ``idle`` between pieces."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ..core import usage as meters
 from ..core.errors import LedgerError
 from ..core.gateway import Balance, balances_of
-from ..core.ledger import Account, Chain, available
-from ..core.limits import Limits
+from ..core.ledger import Account, Chain, available, tightened
 from ..core.usage import Amounts
 from .outcome import Remaining, RunOutcome, lines_since, usage_of
 from .shadow import shadow_report
@@ -19,26 +18,26 @@ if TYPE_CHECKING:
     from .session import BoundSession
 
 
-def balances_seen(chain: Chain, own: Mapping[str, Amounts], limits: Limits, *, shadow: bool) -> tuple[Balance, ...]:
+def ceilings_of(session: BoundSession) -> dict[str, Amounts]:
+    """What a session and those above it are bounded by now, by account."""
+    return {s.session_id: dict(s.limits.ceilings) for s in session.lineage}
+
+
+def balances_seen(chain: Chain, own: Mapping[str, Amounts], session: BoundSession) -> tuple[Balance, ...]:
     """The ceilings of a chain, where ``own``, what the caller itself holds by account, is as good as spent.
 
-    Another session may have opened the same account with looser ceilings since, so the session's own limits hold
-    beside them. In ``shadow`` mode they stand beside balances that nothing enforces.
+    Another session may have opened an account with looser ceilings since, so the limits of this one and of those
+    above it hold beside them. In shadow mode they stand beside balances that nothing enforces.
     """
-    chain = (replace(chain[-1], ceilings=dict(limits.ceilings)),) if shadow else _within(chain, limits)
+    if session.shadow:
+        chain = (replace(chain[-1], ceilings=dict(session.declared.ceilings)),)
+    else:
+        chain = tightened(chain, ceilings_of(session))
     if not own:
         return balances_of(chain)
     mine = {account.id: _spent(account, own.get(account.id, {})) for account in chain}
     seen = balances_of(tuple(_as_spent(account, mine[account.id]) for account in chain))
     return tuple(replace(b, own=mine[b.account_id].get(b.meter, 0)) for b in seen)
-
-
-def _within(chain: Chain, limits: Limits) -> Chain:
-    last, ceilings = chain[-1], dict(limits.ceilings)
-    if last.ceilings == ceilings:
-        return chain
-    tighter = {meter: min(n, ceilings.get(meter, n)) for meter, n in last.ceilings.items()}
-    return (*chain[:-1], replace(last, ceilings={**ceilings, **tighter}))
 
 
 def _spent(account: Account, own: Amounts) -> Amounts:
@@ -53,7 +52,7 @@ def _as_spent(account: Account, spent: Amounts) -> Account:
 
 def remaining_of(session: BoundSession) -> Remaining:
     """See ``BoundSession.remaining``."""
-    chain = _within(session.books.chain(), session.limits)
+    chain = tightened(session.books.chain(), ceilings_of(session))
     nanousd = available(chain, meters.NANOUSD)
     wall_ms = session.limits.wall_clock_ms
     return Remaining(

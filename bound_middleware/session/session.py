@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core import usage as meters
@@ -27,7 +28,7 @@ from .ending import Ending
 from .flow import Flow, Op, adrive, drive
 from .nearing import Nearing
 from .outcome import Remaining, RunOutcome, SessionUsage, usage_of
-from .reading import balances_seen, outcome_if_known, outcome_of, remaining_of
+from .reading import balances_seen, ceilings_of, outcome_if_known, outcome_of, remaining_of
 from .sub_agents import SubAgents
 from .trace import Trace
 
@@ -131,7 +132,9 @@ class BoundSession(SubAgents):
         self.raising = raising.Raising()
         account = raising.open_account(self)
         self.activity = Activity(clock, account.settled.get(time_meter, 0) if time_meter is not None else 0)
-        self.books = Books(ledger, session_id, clock, self.activity, time_meter=time_meter)
+        self.books = Books(
+            ledger, session_id, clock, self.activity, time_meter=time_meter, ceilings=partial(ceilings_of, self)
+        )
         self.turnstile = self.books.turnstile
         self.nearing = Nearing(session_id, self.declared, account.settled)
         self.before = (account.settled, ledger.lines(session_id) if account.settled else ())
@@ -239,7 +242,7 @@ class BoundSession(SubAgents):
         In shadow mode the limits stand beside balances that nothing enforces.
         """
         own = closing.as_spent(self, dict(own or {})) if any(s.closing for s in self.lineage) else own
-        return balances_seen(chain, own or {}, self.declared, shadow=self.shadow)
+        return balances_seen(chain, own or {}, self)
 
     def judge(self, request: Request, facts: Facts) -> Verdict:
         """The gateway's verdict on a request of this session."""

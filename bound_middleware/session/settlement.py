@@ -49,6 +49,7 @@ def billed(
     reading: UsageReading | None,
     input_tokens: int,
     received_tokens: Callable[[], int],
+    least_tokens: int | None = None,
     *,
     unreported_tokens: int = 0,
     ended: bool = False,
@@ -57,6 +58,7 @@ def billed(
 
     Args:
         received_tokens: what arrived of the output; asked for only where it matters.
+        least_tokens: the same by a count that errs low; ``None``: there is no other count.
         unreported_tokens: the part of it that arrived after the last report.
         ended: the last report came with the end of the answer, or after it.
     """
@@ -66,7 +68,7 @@ def billed(
         return Billing(usage=Usage(input_tokens=input_tokens, output_tokens=received_tokens()), estimated=True)
     told = reading.usage
     output_tokens = told.output_tokens
-    early = _is_early(output_tokens, unreported_tokens, received_tokens)
+    early = _is_early(output_tokens, unreported_tokens, received_tokens, least_tokens)
     if reading.complete and not early and (ended or how in ("done", "answered_error")):
         return Billing(usage=told, estimated=reading.estimated)
     if early or how != "done" or not output_tokens:
@@ -75,11 +77,14 @@ def billed(
     return Billing(usage=usage, estimated=True)
 
 
-def _is_early(output_tokens: int, unreported_tokens: int, received_tokens: Callable[[], int]) -> bool:
+def _is_early(
+    output_tokens: int, unreported_tokens: int, received_tokens: Callable[[], int], least_tokens: int | None
+) -> bool:
     """Whether an output was reported before most of it arrived."""
     if unreported_tokens <= LATE_TOKENS:
         return False
-    return received_tokens() > output_tokens * LEAST_GROWTH_PERMILLE // 1_000 + LATE_TOKENS
+    received = received_tokens() if least_tokens is None else least_tokens
+    return received > output_tokens * LEAST_GROWTH_PERMILLE // 1_000 + LATE_TOKENS
 
 
 def _cost_nanousd(rate: Rate, how: How, usage: Usage, tier: str | None, reading: UsageReading | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.ledger import Hold, Shortfall
@@ -226,6 +227,27 @@ class AdmissionLaws(LedgerSuite):
             ledger.open("root", ceilings={"tokens": 3})
             short = refused(ledger.hold(make_hold("d", tokens=1), NOW_MS), "a ceiling below what was used refuses")
             equal((short.limit, short.settled), (3, 6), "a lowered ceiling does not touch what was settled")
+
+    def test_a_hold_is_admitted_by_the_tighter_of_the_asker_and_the_account(self, tmp_path: Path) -> None:
+        with self.fresh(tmp_path, tokens=10) as ledger:
+            ledger.open("child", ceilings={"nanousd": 9}, parent_id="root")
+            asker = {"root": {"tokens": 6, "iterations": 1}, "child": {"nanousd": 50}, "elsewhere": {"tokens": 0}}
+            ours = replace(make_hold("a", "child", tokens=4, iterations=1), ceilings=asker)
+            admitted(ledger.hold(ours, NOW_MS), "4 is in the 10 of the account and in the 6 of the asker")
+            for amounts, place, limit in (
+                ({"tokens": 3}, "root", 6),
+                ({"iterations": 1}, "root", 1),
+                ({"nanousd": 10}, "child", 9),
+            ):
+                more = Hold(id="b", account_id="child", amounts=amounts, ceilings=asker)
+                before = picture(ledger, "root", "child")
+                for short in (ledger.hold(more, NOW_MS), ledger.extend("a", amounts, NOW_MS, ceilings=asker)):
+                    found = refused(short, "the tighter of two ceilings admits, also one that the account lacks")
+                    equal((found.account_id, found.limit), (place, limit), "the shortfall names it")
+                equal(picture(ledger, "root", "child"), before, "and a refusal changes nothing")
+            equal(dict(ledger.chain("root", NOW_MS)[-1].ceilings), {"tokens": 10}, "the account keeps its own")
+            admitted(ledger.extend("a", {"tokens": 2}, NOW_MS, ceilings=asker), "an exact fit of the asker's")
+            admitted(ledger.hold(make_hold("c", "child", tokens=4), NOW_MS), "others have all of the account")
 
     def test_another_parent_is_a_conflict(self, tmp_path: Path) -> None:
         with self.fresh(tmp_path) as ledger:

@@ -165,13 +165,13 @@ class MovesAccounts(MemoryLedger):
 
 @rejected_by("extending_a_hold_adds_under_the_same_rules")
 class ExtendsWithoutAsking(MemoryLedger):
-    def extend(self, hold_id, more, now_ms, expires_ms=None):
+    def extend(self, hold_id, more, now_ms, expires_ms=None, ceilings=None):
         hold = self._open.get(hold_id)
         if hold is None:
-            return super().extend(hold_id, more, now_ms, expires_ms)
+            return super().extend(hold_id, more, now_ms, expires_ms, ceilings)
         self._put(tuple(replace(a, held=rules.added(a.held, more)) for a in self._chain(hold.account_id)))
         self._open[hold_id] = replace(hold, amounts=rules.added(hold.amounts, more))
-        return super().extend(hold_id, {}, now_ms, expires_ms)
+        return super().extend(hold_id, {}, now_ms, expires_ms, ceilings)
 
 
 @rejected_by("amounts_that_are_no_whole_numbers_are_errors_and_change_nothing")
@@ -231,14 +231,14 @@ class OpensWhatItDoesNotKnow(MemoryLedger):
 
 @rejected_by("extending_a_closed_or_unknown_hold_is_an_error")
 class ExtendsClosedHolds(MemoryLedger):
-    def extend(self, hold_id, more, now_ms, expires_ms=None):
-        return None if hold_id in self._closed else super().extend(hold_id, more, now_ms, expires_ms)
+    def extend(self, hold_id, more, now_ms, expires_ms=None, ceilings=None):
+        return None if hold_id in self._closed else super().extend(hold_id, more, now_ms, expires_ms, ceilings)
 
 
 @rejected_by("extending_moves_the_expiry_only_when_one_is_given")
 class DropsTheExpiryWhenItExtends(MemoryLedger):
-    def extend(self, hold_id, more, now_ms, expires_ms=None):
-        result = super().extend(hold_id, more, now_ms, expires_ms)
+    def extend(self, hold_id, more, now_ms, expires_ms=None, ceilings=None):
+        result = super().extend(hold_id, more, now_ms, expires_ms, ceilings)
         self._open[hold_id] = replace(self._open[hold_id], expires_ms=expires_ms)
         return result
 
@@ -248,3 +248,15 @@ class CountsHoldsAsSettledWhenItRefuses(MemoryLedger):
     def hold(self, hold, now_ms):
         short = super().hold(hold, now_ms)
         return None if short is None else replace(short, settled=short.settled + short.held, held=0)
+
+
+@rejected_by("a_hold_is_admitted_by_the_tighter_of_the_asker_and_the_account")
+class ForgetsWhoAsks(MemoryLedger):
+    def hold(self, hold, now_ms):
+        return super().hold(replace(hold, ceilings={}), now_ms)
+
+
+@rejected_by("a_hold_is_admitted_by_the_tighter_of_the_asker_and_the_account")
+class ForgetsWhoExtends(MemoryLedger):
+    def extend(self, hold_id, more, now_ms, expires_ms=None, ceilings=None):
+        return super().extend(hold_id, more, now_ms, expires_ms)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from bound_middleware.decision import (
     AcceptanceCheck,
+    Action,
     AgentTrajectory,
     BoundCriteria,
     BoundPlan,
@@ -21,6 +22,7 @@ from bound_middleware.decision import (
     EvaluationScores,
     ExecutionEvidence,
     RiskCheck,
+    ScoreEvidence,
     StepBudget,
     StepContract,
     WorkflowNormalization,
@@ -211,3 +213,25 @@ def test_influence_from_outside_is_checked_when_it_is_given():
     with pytest.raises(ValueError, match=r"influence: 1\.5 is out of range"):
         ContractEvaluator(influence=1.5)
     assert ContractEvaluator(influence=-1).evaluate(step(), seen("tests")).influence == -1.0
+
+
+def test_half_of_a_surrogate_pair_is_refused_in_a_contract_and_escaped_in_evidence():
+    half = "caf\u00e9 \ud800"
+    for make in (
+        lambda: AcceptanceCheck(id=half, description="d"),
+        lambda: AcceptanceCheck(id="a", description=half),
+        lambda: CheckEvidence(check_id=half, passed=True, source="s"),
+        lambda: Action(description=half, goal="g"),
+    ):
+        with pytest.raises(ValueError, match="surrogate"):
+            make()
+    record = CheckEvidence(check_id="tests", passed=False, source=half, details=half, digest=half)
+    evidence = ExecutionEvidence(acceptance=[record], produced_artifacts=[half], unexpected_artifacts=[half])
+    assert record.source == record.details == record.digest == evidence.produced_artifacts[0] == "caf\u00e9 \\ud800"
+    result = BoundWorkflow().evaluate_step(
+        contract=step(), evidence=evidence, criteria=BoundCriteria(threshold=0.6)
+    )
+    assert ExecutionEvidence.model_validate_json(evidence.model_dump_json()) == evidence
+    assert EvaluationResult.model_validate_json(result.model_dump_json()) == result
+    assert Action(description="d", goal="g", context=half).context == "caf\u00e9 \\ud800"
+    assert ScoreEvidence(source=half, value=1.0, description=half).source == "caf\u00e9 \\ud800"

@@ -12,7 +12,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
-from bound_middleware import BoundSession
+from bound_middleware import BoundExceeded, BoundSession, bound
 from bound_middleware.langchain import BoundMiddleware
 from bound_middleware.ledgers import SqliteLedger
 from bound_middleware.session import scope
@@ -482,6 +482,29 @@ def test_a_session_around_a_graph_has_its_agents_as_children(colour):
     assert [m.text for m in result["messages"][1:]] == ["found", "too"]
     by = {name: part.total_tokens for name, part in session.usage.by_agent.items()}
     assert by == {"scout": 15, "two": 2}
+
+
+def test_the_bound_of_an_entered_session_raises_through_its_sub_agents_and_nothing_behind_them_runs(colour):
+    inner = scout(asks("a", name="inner"), tools=[calling(hungry(), name="inner")], name="outer")
+    behind = []
+    builder = StateGraph(MessagesState)
+    builder.add_node("one", inner)
+    builder.add_node("two", lambda state: behind.append(state))
+    builder.add_edge(START, "one")
+    builder.add_edge("one", "two")
+    graph = builder.compile(name="whole")
+    with pytest.raises(BoundExceeded) as stop, bound(iterations=3) as session:
+        run(colour, graph, "go")
+    told = stop.value
+    assert (told.stop_reason, told.session_id, told.limit, told.asked) == (
+        "iteration_limit",
+        session.session_id,
+        3,
+        1,
+    )
+    assert told.outcome.usage.model_calls == session.usage.model_calls == 3
+    assert session.outcome.status == "stopped"
+    assert behind == []
 
 
 def test_without_bounds_graphs_run_as_they_always_did(colour):

@@ -100,16 +100,20 @@ def test_tools_of_an_agent_inside_a_tool_are_judged_too(run):
     @tool
     def delegate(task: str) -> str:
         """Delegates."""
-        return inner.invoke({"messages": [("user", task)]})["messages"][-1].text
+        said = inner.invoke({"messages": [("user", task)]})["messages"]
+        answered.append(said[-2].text)
+        return said[-1].text
 
+    answered = []
     spec = {"bounds": {"iteration_limit": 9, "action_surface": {"allowed": ["delegate"]}}}
     model = ScriptedChatModel([ScriptedChatModel.reply(tool_calls=[("delegate", {"task": "x"})]), "done"])
     result = run(
         create_agent(model, [delegate], middleware=[BoundMiddleware(spec)]), {"messages": [("user", "go")]}
     )
     assert ran == []
-    assert result["messages"][-1].text == "done"
-    assert "tool_refused" in result["messages"][-2].text
+    assert len(answered) == 1
+    assert "'forbidden' was not run" in answered[0]
+    assert [m.text for m in result["messages"][-2:]] == ["fine", "done"]
 
 
 def test_a_session_around_an_agent_counts_its_tools_and_calls(run):

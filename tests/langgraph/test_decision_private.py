@@ -150,6 +150,42 @@ def test_nobody_goes_to_a_node_of_a_decision(run, scripted, how, target):
         run(insert_decision(builder, "act", scripted("ACCEPT")).compile(), {"log": []})
 
 
+@pytest.mark.parametrize("to", ["act#accept", "act#decide", Send("act#accept", {"log": []}), ["tail", "act#accept"]])
+@pytest.mark.parametrize("when", ["before", "after", "mapped", "again"])
+def test_no_conditional_edge_leads_past_a_decision(run, scripted, to, when):
+    builder = StateGraph(Log)
+    for name in ("choose", "act", "tail"):
+        builder.add_node(name, lambda state, name=name: {"log": [name]})
+    builder.add_edge(START, "choose")
+    builder.add_edge("act", "tail")
+    mapping = {"act": "act", "other": "tail"} if when == "mapped" else None
+    chosen = ["act"]
+    if when != "after":
+        builder.add_conditional_edges("choose", lambda state: chosen[0], mapping)
+    graph = insert_decision(builder, "act", scripted("ACCEPT"))
+    if when == "after":
+        graph.add_conditional_edges("choose", lambda state: chosen[0])
+    graph = graph.compile()
+    if when == "again":
+        graph = insert_decision(graph, "tail", scripted("ACCEPT"))
+    assert run(graph, {"log": []})["log"] == ["choose", "act", "tail"]
+    chosen[0] = to
+    with pytest.raises((SpecError, KeyError)):
+        run(graph, {"log": []})
+
+
+def test_no_edge_leads_past_a_decision(scripted):
+    builder = StateGraph(Log)
+    for name in ("choose", "act", "tail"):
+        builder.add_node(name, lambda state, name=name: {"log": [name]})
+    builder.add_edge(START, "choose")
+    builder.add_edge("act", "tail")
+    graph = insert_decision(builder, "act", scripted("ACCEPT"))
+    graph.add_edge("choose", "act#accept")
+    with pytest.raises(SpecError, match="belongs to a decision"):
+        graph.compile()
+
+
 class Similar(TypedDict, total=False):
     log: Annotated[list, operator.add]
     bound_decision: str

@@ -3,7 +3,8 @@
 import pytest
 
 from bound_middleware import BoundExceeded, Usage
-from bound_middleware.ledgers import SqliteLedger
+from bound_middleware.ledgers import MemoryLedger, SqliteLedger
+from bound_middleware.session.flow import drive
 
 
 def made(calls, session, most=20):
@@ -127,3 +128,59 @@ def test_what_remains_is_what_the_stricter_session_still_admits(make, calls, led
     make(**later, ledger=ledger, session_id="one")
     calls.make(small, input=10, output=5)
     assert small.remaining().tokens == 35
+
+
+class Overtaken(MemoryLedger):
+    """Between what a session reads and what it then holds, another one on the same id is quicker."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = None
+
+    def hold(self, hold, now_ms):
+        first, self.first = self.first, None
+        if first is not None:
+            first()
+        return super().hold(hold, now_ms)
+
+
+def test_a_looser_session_that_is_quicker_cannot_make_a_hold_pass_the_smaller_limit(make, calls, looser):
+    ledger = Overtaken()
+    small = make(iterations=3, ledger=ledger, session_id="one")
+    loose = make(**looser, ledger=ledger, session_id="one")
+    assert made(calls, small, 2) == 2
+    quick = calls.ready(loose)
+    ledger.first = lambda: drive(quick.admit())
+    with pytest.raises(BoundExceeded) as caught:
+        calls.open(small)
+    assert (caught.value.stop_reason, caught.value.limit) == ("iteration_limit", 3)
+    assert [hold.amounts["iterations"] for hold in ledger.holds("one")] == [1]
+    calls.settle(quick)
+    assert small.usage.model_calls == 3
+
+
+def test_a_child_keeps_within_the_stricter_of_two_parents_also_when_it_is_overtaken(make, calls, looser):
+    ledger = Overtaken()
+    small = make(iterations=3, ledger=ledger, session_id="one")
+    loose = make(**looser, ledger=ledger, session_id="one")
+    with small:
+        child = small.child("helper")
+        assert made(calls, child, 2) == 2
+        quick = calls.ready(loose)
+        ledger.first = lambda: drive(quick.admit())
+        with pytest.raises(BoundExceeded) as caught:
+            calls.open(child)
+        calls.settle(quick)
+    assert caught.value.limit == 3
+    assert small.usage.model_calls == 3
+
+
+def test_an_open_call_is_not_extended_beyond_the_smaller_limit(make, calls, ledger):
+    small = make(tokens=5_000, ledger=ledger, session_id="one")
+    call = calls.open(small, input=10, cap=20)
+    make(tokens=100_000, ledger=ledger, session_id="one")
+    hold_id = call.parts[0].hold_id
+    assert small.books.extend(hold_id, {"tokens": 4_971}).limit == 5_000
+    assert small.books.extend(hold_id, {"tokens": 4_970}) is None
+    calls.settle(call)
+    assert ledger.holds("one") == ()

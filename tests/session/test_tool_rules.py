@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from bound_middleware.core.limits import Limits
-from bound_middleware.session.tools import arguments, exposure, hosts, names, output, schema
+from bound_middleware.session.tools import arguments, exposure, hosts, names, output, patterns, schema
 from bound_middleware.session.tools.exact import amount_nano
 from bound_middleware.session.tools.patterns import Unjudged, matches
 from bound_middleware.session.tools.progress import Progress, result_of
@@ -44,6 +44,24 @@ def test_a_pattern_that_takes_others_for_ever_is_judged_in_no_time():
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize(
+    "pattern", [r"(?s:.*)(?:(?=.*x).)*(?s:.*)", r"(?:[ab](?!.*x))*", r"(?:a|b)*a(?:(?:a|b)(?:a|b)){900}"]
+)
+def test_a_pattern_that_would_take_too_long_for_a_text_is_given_up(pattern, monkeypatch):
+    monkeypatch.setattr(patterns, "WORK_MAX", 200_000)
+    text = "".join(random.Random(1).choices("ab", k=20_000))
+    with pytest.raises(Unjudged, match="too long"):
+        matches(pattern, text)
+    assert matches(pattern, text[:100]) is (re.fullmatch(pattern, text[:100]) is not None)
+
+
+def test_looking_ahead_in_a_long_text_is_judged():
+    text = "a word and " * 1_800
+    assert matches(r"(?!.*secret).*", text)
+    assert not matches(r"(?!.*secret).*", text + "secret")
+    assert matches(r"(?s:.*)(?:word (?=and)(?<=d ))(?s:.*)", text)
+
+
 @pytest.mark.parametrize(("pattern", "text"), [(r"(a)\1", "aa"), ("a*", "a" * 20_001), ("(a{0,99}){0,99}", "a")])
 def test_what_cannot_be_judged_in_bounded_time_is_said_not_to_be(pattern, text):
     with pytest.raises(Unjudged):
@@ -73,6 +91,33 @@ def test_what_cannot_be_judged_in_bounded_time_is_said_not_to_be(pattern, text):
 )
 def test_a_url_leads_to_a_listed_host_or_it_is_outside(url, inside):
     assert hosts.is_listed(url, ["example.com", "m\u00fcnchen.de", "*.example.org", "10.0.0.1:8443"]) is inside
+
+
+@pytest.mark.parametrize(
+    ("text", "led_to"),
+    [
+        ("<mailto:a@evil.com?body=1>", "mailto:a@evil.com?body=1"),
+        ("<javascript:alert(1)>", "javascript:alert(1)"),
+        ('<button formaction="javascript:x">', "javascript:x"),
+        ("[x](mailto\\:a@evil.com)", "mailto:a@evil.com"),
+        ('<a href="java&#10;script:x">', "java\nscript:x"),
+        ("<a href='ma\tilto:a'>", "ma\tilto:a"),
+        ("<img src=`data:,x`>", "data:,x"),
+        ('<meta http-equiv=refresh content="0;url=data:,x">', "data:,x"),
+        ('<p style="background: url(data:,x)">', "data:,x"),
+        ("see https://example.com\u2026", "https://example.com"),
+    ],
+)
+def test_an_address_is_found_however_markdown_or_html_write_it(text, led_to):
+    assert led_to in hosts.links(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["at 10:30, note: this", "a < b, c: d > e", "[^1]: note: this", "a list: [x](/a) [y](b.html)", "url: none"],
+)
+def test_what_leads_nowhere_is_no_address(text):
+    assert hosts.links(text) == ()
 
 
 def test_a_number_is_compared_exactly_and_nothing_else_is_one():

@@ -1,8 +1,9 @@
 """Runs a command so that it cannot outlive, outtalk or wait for us. POSIX only.
 
-The command gets a process group of its own, no standard input (or a file), and the environment it is given. When it
-ends, is too slow or is called off, the whole group is killed: a child that was left behind neither holds the pipes
-open nor goes on working. Output is capped while it is read; what is beyond the cap is counted and dropped.
+The command gets a process group of its own, no standard input (or a file), and the environment it is given. When
+it ends, is too slow or is called off, the whole group is killed, and on Linux what left the group too: a child that
+was left behind neither holds the pipes open nor goes on working. Output is capped while it is read; what is beyond
+the cap is counted and dropped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Literal, Protocol
+
+from .detached import end_detached, marked
 
 #: How often a command is looked at while it says nothing.
 POLL_S = 0.02
@@ -143,19 +146,20 @@ def run(
         given: a file that is its standard input; nothing by default.
     """
     started_ms, argv = clock.now_ms(), tuple(argv)
+    variables, mark = marked(environment)
     try:
         with open(given or os.devnull, "rb") as question:
             process = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=dict(environment),
+                env=variables,
                 stdin=question,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-    except OSError as error:
-        note = error.strerror or str(error)
+    except (OSError, ValueError) as error:
+        note = getattr(error, "strerror", None) or str(error)
         return Run(argv=argv, ending="not_started", note=note, started_ms=started_ms, ended_ms=clock.now_ms())
     assert process.stdout is not None
     assert process.stderr is not None
@@ -166,6 +170,7 @@ def run(
             ending = _watch(process, taps, started_ms + timeout_ms, clock, stop)
         finally:
             _kill(process)
+            end_detached(mark, after=process.pid)
         for fd, tap in taps.items():
             # Nobody of the group writes any more; a pipe holds at most a few chunks.
             _drain(fd, tap, chunks_max=32)

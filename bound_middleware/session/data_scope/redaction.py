@@ -14,7 +14,11 @@ TEXT_CHARS_MAX = 2_000
 @lru_cache(maxsize=256)
 def redactor(patterns: tuple[str, ...] = ()) -> Redactor:
     """The redactor with these patterns (``data_access_scope.redact``)."""
-    return Redactor(patterns=patterns)
+    if not patterns:
+        return Redactor()
+    from .careful import shape_of
+
+    return Redactor(patterns=map(shape_of, patterns))
 
 
 def redacted(value: Any, redact: Redactor) -> Any:

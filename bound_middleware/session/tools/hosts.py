@@ -26,11 +26,19 @@ _LINK = re.compile(
     rf"(?:[a-z][a-z0-9+.-]{{1,20}}:)?[/\\][\t\r\n]*[/\\]{_REST}|(?:https?|wss?|ftp):{_REST}|\bwww\.{_REST}",
     re.IGNORECASE,
 )
-#: What a link or an image of Markdown, and an attribute of HTML, leads to with a scheme of its own.
-_TARGET = re.compile(
-    r"(?:\]\(|\]:|\b(?:href|src|srcset|action|data|poster|background)\s*=)[\s<\"']*([a-z][a-z0-9+.-]*:[^\s<>\"'()]+)",
-    re.IGNORECASE,
+#: What has a scheme of its own where Markdown or HTML lead somewhere: the target of a link or an image, an address
+#: in angle brackets, an attribute, where browsers drop line breaks within the scheme, what a style or a page loads.
+_TARGETS = (
+    re.compile(r"(?:\]\(|\]:)[\s<]*([a-z][a-z0-9+.-]*:[^\s<>\"'()]+)", re.IGNORECASE),
+    re.compile(r"<([a-z][a-z0-9+.-]{1,31}:[^\s<>]*)>", re.IGNORECASE),
+    re.compile(
+        r"(?:\b(?:href|src|srcset|(?:form)?action|data|poster|background|cite|ping|url)\s*=|\burl\()"
+        r"[\s<\"'`]*([a-z][a-z0-9+.\t\r\n-]*:[^\s<>\"'`()]+)",
+        re.IGNORECASE,
+    ),
 )
+#: What Markdown reads as the sign behind the backslash.
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 #: Letters that nobody sees and some readers drop.
 _UNSEEN = re.compile(r"[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 
@@ -105,11 +113,14 @@ def _among(host: str, hosts: Collection[str]) -> bool:
 def links(text: str) -> tuple[str, ...]:
     """Every address in a text that somebody who shows it could follow or load, as it is written.
 
-    Also such as appear only once the text is read as HTML, or letters that nobody sees are dropped.
+    Also such as appear only once the text is read as HTML or Markdown, or letters that nobody sees are dropped.
     """
     found: dict[str, None] = {}
-    for form in dict.fromkeys((text, html.unescape(text), _UNSEEN.sub("", html.unescape(text)))):
-        for address in (*(m.group() for m in _LINK.finditer(form)), *(m[1] for m in _TARGET.finditer(form))):
-            plain = address.rstrip(".,;:!?*_")
-            found[f"http://{plain}" if plain.lower().startswith("www.") else plain] = None
+    plain = html.unescape(text)
+    bare = _ESCAPED.sub(r"\1", plain)
+    for form in dict.fromkeys((text, plain, bare, _UNSEEN.sub("", plain), _UNSEEN.sub("", bare))):
+        targets = (m[1] for pattern in _TARGETS for m in pattern.finditer(form))
+        for address in (*(m.group() for m in _LINK.finditer(form)), *targets):
+            shown = address.rstrip(".,;:!?*_\u2026")
+            found[f"http://{shown}" if shown.lower().startswith("www.") else shown] = None
     return tuple(found)

@@ -1,17 +1,19 @@
-"""Regular expressions on what a model wrote, in time that is linear in the length of the text.
+"""Regular expressions on what a model wrote, in time that is bounded whatever it wrote.
 
 ``re`` tries one way after another, and a pattern such as ``(a+)+`` takes it longer than anybody waits for forty
 letters. Here all ways are followed at once: a pattern becomes a small machine whose states are walked letter by
 letter. The pattern is read by the parser of ``re``, so that it means the same.
 
 What such a machine cannot do (back references, conditions, atomic groups) is ``Unjudged``, and so is a pattern that
-would need more than ``STATES_MAX`` states.
+would need more than ``STATES_MAX`` states. Looking ahead from each place of a long text takes the square of its
+length, and one look inside of another more; a text for which more than ``WORK_MAX`` is walked is ``Unjudged`` too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from re import _constants as c  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -20,11 +22,28 @@ from typing import Any
 STATES_MAX = 5_000
 #: Longer texts are not judged: what is meant to be compared with a pattern is shorter.
 TEXT_CHARS_MAX = 20_000
+#: States and letters that are walked for one text, those of looks ahead and behind included: some seconds.
+WORK_MAX = 10_000_000
 #: Steps that are remembered for a pattern.
 _STEPS_KEPT = 4_096
 
 Letter = Callable[[str], bool]
-Guard = Callable[[str, int], bool]
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text that is being judged, and how much work may still be done for it."""
+
+    letters: str
+    left: int = field(default_factory=lambda: WORK_MAX)
+
+    def costs(self, work: int) -> None:
+        self.left -= work
+        if self.left < 0:
+            raise Unjudged("the pattern takes too long for this text")
+
+
+Guard = Callable[[_Text, int], bool]
 
 
 class Unjudged(ValueError):
@@ -44,7 +63,45 @@ def matches(pattern: str, text: str) -> bool:
     """
     if len(text) > TEXT_CHARS_MAX:
         raise Unjudged(f"the text is longer than {TEXT_CHARS_MAX} characters")
-    return _machine(pattern).matches(text)
+    return _machine(pattern).matches(_Text(text), 0, len(text))
+
+
+def spans(pattern: str, text: str) -> Iterator[tuple[int, int]]:
+    """Where something in a text is as the pattern says: from left to right, the longest at each place, never nothing.
+
+    Raises:
+        Unjudged: see the top of this module.
+    """
+    machine, judged, at = _machine(pattern), _Text(text), 0
+    while at < len(text):
+        end = machine.longest(judged, at)
+        if end > at:
+            yield at, end
+        at = max(end, at + 1)
+
+
+def may_backtrack(pattern: str) -> bool:
+    """Whether ``re`` could try more ways than there are letters: what repeats without an end has a choice in it."""
+    return _has_choice(parser.parse(pattern), repeated=False)
+
+
+def _has_choice(items: Any, *, repeated: bool) -> bool:
+    for op, value in items:
+        if op in (c.MAX_REPEAT, c.MIN_REPEAT):
+            least, most, inner = value
+            if repeated and least != most:
+                return True
+            if _has_choice(inner, repeated=repeated or most == c.MAXREPEAT):
+                return True
+        elif op is c.BRANCH:
+            if repeated or any(_has_choice(branch, repeated=repeated) for branch in value[1]):
+                return True
+        elif op is c.SUBPATTERN:
+            if _has_choice(value[3], repeated=repeated):
+                return True
+        elif op in (c.ASSERT, c.ASSERT_NOT) and _has_choice(value[1], repeated=repeated):
+            return True
+    return False
 
 
 class _Machine:
@@ -59,33 +116,46 @@ class _Machine:
         self._guarded = any(guard for steps in self.free for guard, _ in steps)
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
-    def matches(self, text: str) -> bool:
-        return self.end in self._run(text, 0, whole=True)
+    def matches(self, text: _Text, at: int, end: int) -> bool:
+        """Whether what is between two places is as the pattern says."""
+        return self.end in self._run(text, at, end, whole=True)
 
-    def begins(self, text: str, at: int) -> bool:
+    def begins(self, text: _Text, at: int) -> bool:
         """Whether some text that begins at a place is as the pattern says."""
-        return bool(self._run(text, at, whole=False))
+        return bool(self._run(text, at, len(text.letters), whole=False))
 
-    def _run(self, text: str, at: int, *, whole: bool) -> frozenset[int]:
+    def longest(self, text: _Text, at: int) -> int:
+        """Where the longest text ends that begins at a place and is as the pattern says; the place where none is."""
+        states, end = self._closure((self.start,), text, at), at
+        for i in range(at, len(text.letters)):
+            if not states:
+                break
+            states = self._step(states, text, i)
+            end = i + 1 if self.end in states else end
+        return end
+
+    def _run(self, text: _Text, at: int, end: int, *, whole: bool) -> frozenset[int]:
         states = self._closure((self.start,), text, at)
-        for i in range(at, len(text)):
+        for i in range(at, end):
             if not states or (not whole and self.end in states):
                 break
             states = self._step(states, text, i)
         return states if whole or self.end in states else frozenset()
 
-    def _step(self, states: frozenset[int], text: str, i: int) -> frozenset[int]:
-        key = (states, text[i])
+    def _step(self, states: frozenset[int], text: _Text, i: int) -> frozenset[int]:
+        text.costs(1)
+        letter = text.letters[i]
+        key = (states, letter)
         known = None if self._guarded else self._steps.get(key)
         if known is not None:
             return known
-        moved = [step[1] for s in states if (step := self.letters[s]) is not None and step[0](text[i])]
+        moved = [step[1] for s in states if (step := self.letters[s]) is not None and step[0](letter)]
         found = self._closure(moved, text, i + 1)
         if not self._guarded and len(self._steps) < _STEPS_KEPT:
             self._steps[key] = found
         return found
 
-    def _closure(self, states: Iterable[int], text: str, at: int) -> frozenset[int]:
+    def _closure(self, states: Iterable[int], text: _Text, at: int) -> frozenset[int]:
         found: set[int] = set()
         todo = list(states)
         while todo:
@@ -93,6 +163,7 @@ class _Machine:
             if state not in found:
                 found.add(state)
                 todo += [to for guard, to in self.free[state] if guard is None or guard(text, at)]
+        text.costs(len(found))
         return frozenset(found)
 
     # -- building ------------------------------------------------------------------------------------------
@@ -208,16 +279,20 @@ def _place(where: Any, flags: int) -> Guard:
         return before != (at < len(text) and word.match(text[at]) is not None)
 
     if where is c.AT_BEGINNING:
-        return lambda text, at: at == 0 or (lines and text[at - 1] == "\n")
+        return lambda text, at: at == 0 or (lines and text.letters[at - 1] == "\n")
     if where is c.AT_BEGINNING_STRING:
         return lambda text, at: at == 0
     if where is c.AT_END:
-        return lambda text, at: at == len(text) or (text[at] == "\n" and (lines or at == len(text) - 1))
+        return lambda text, at: _ends(text.letters, at, lines)
     if where is c.AT_END_STRING:
-        return lambda text, at: at == len(text)
+        return lambda text, at: at == len(text.letters)
     if where is c.AT_BOUNDARY:
-        return edge
-    return lambda text, at: not edge(text, at)
+        return lambda text, at: edge(text.letters, at)
+    return lambda text, at: not edge(text.letters, at)
+
+
+def _ends(text: str, at: int, lines: bool) -> bool:
+    return at == len(text) or (text[at] == "\n" and (lines or at == len(text) - 1))
 
 
 def _look(op: Any, value: Any, flags: int) -> Guard:
@@ -232,4 +307,4 @@ def _look(op: Any, value: Any, flags: int) -> Guard:
     if direction > 0:
         return lambda text, at: machine.begins(text, at) is wanted
     width = inner.getwidth()[0]
-    return lambda text, at: (at >= width and machine.matches(text[at - width : at])) is wanted
+    return lambda text, at: (at >= width and machine.matches(text, at - width, at)) is wanted
