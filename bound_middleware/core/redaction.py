@@ -20,6 +20,8 @@ _NAME = (
     r"|auth(?!or))"
 )
 _NAMED_SECRET = re.compile(_NAME, re.IGNORECASE)
+#: The working folders of a shell: no passwords, and part of every path that a tool prints.
+_FOLDERS = frozenset({"PWD", "OLDPWD"})
 _SHAPES = (
     # A key in armour, up to its end or to the end of what was kept.
     re.compile(
@@ -51,6 +53,11 @@ class Shape(Protocol):
     def sub(self, repl: Callable[[re.Match[str]], str], string: str) -> str: ...
 
 
+def names_a_secret(name: str) -> bool:
+    """Whether a variable with this name holds a secret, as far as its name tells."""
+    return _NAMED_SECRET.search(name) is not None
+
+
 class Redactor:
     """Replaces secrets by a mark: known values first, then declared patterns, shapes of keys, and what stands after
     a telling name.
@@ -70,7 +77,8 @@ class Redactor:
         secrets: Iterable[str] = (),
         patterns: Iterable[str | Shape] = (),
     ) -> None:
-        named = (value for name, value in (environment or {}).items() if _NAMED_SECRET.search(name))
+        variables = (environment or {}).items()
+        named = (value for name, value in variables if name not in _FOLDERS and _NAMED_SECRET.search(name))
         found = {value for value in (*named, *secrets) if len(value.strip()) >= SECRET_CHARS_MIN}
         # The longest first: a secret may be the beginning of another.
         known = sorted(found, key=len, reverse=True)

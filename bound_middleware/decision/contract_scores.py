@@ -99,12 +99,14 @@ def _acceptance(contract: StepContract, findings: Findings) -> tuple[float, tupl
             passed += counts
         else:
             advice.append(row(check.id, value, 0.0, f"advice: {word}"))
-    required += [row(f"artifact:{name}", 0.0, 0.0, "missing") for name in findings.missing_artifacts]
+    if findings.missing_artifacts:
+        required += [row(f"artifact:{name}", 0.0, 0.0, "missing") for name in findings.missing_artifacts]
     total = len(required)
     for entry in required:
         entry["contribution"] /= total
     acceptance = passed / total if total else 0.0
-    return acceptance, tuple(make_rows([*required, row("summary", acceptance, acceptance), *advice]))
+    required.append(row("summary", acceptance, acceptance))
+    return acceptance, tuple(make_rows(required + advice if advice else required))
 
 
 def _risk(

@@ -125,10 +125,10 @@ def _outcomes(
     for check in checks:
         outcome = _outcome(check, records.pop(check.id, None))
         outcomes.append(outcome)
-        _, word, rests_on, forces = outcome
         if check.required:
-            grounds.add(rests_on)
-        if word != "passed":
+            grounds.add(outcome[2])
+        if outcome[1] != "passed":
+            _, word, _, forces = outcome
             reasons.append(_reason(codes[word], check.id, check.description, check.required, forces))
     return outcomes
 
@@ -145,6 +145,11 @@ def _outcome(check: AcceptanceCheck | RiskCheck, records: list[CheckEvidence] | 
     if records is None:
         return Outcome(False, "missing", "nothing", check.on_missing)
     accepted = check.accepted_provenance
+    if len(records) == 1 and accepted is None and check.on_claimed is None:
+        # What most checks come to: the same as below, without the loop.
+        (record,) = records
+        if record.provenance != "missing":
+            return (_PASSED if record.passed else _FAILED)[_ORIGINS.get(record.provenance, "others")]
     failed, acceptable = False, accepted is None
     rests_on: RestsOn = "claims"
     for record in records:

@@ -1,6 +1,7 @@
 """What gates showed, as evidence for a decision: a pass was observed, a judgement evaluated, a waiver attested.
 
-What was not found out (``pending``, ``uncertain``, ``error``, ``skipped``) is missing: it neither passed nor failed.
+What was not found out (``pending``, ``uncertain``, ``error``, ``skipped``) is missing: it neither passed nor
+failed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class GateEvidence:
         self, source: Report | Engine, *, checks: Mapping[str, str] | None = None, phase: Phase = "stop"
     ) -> None:
         if not isinstance(source, Report) and not callable(getattr(source, "arun", None)):
-            raise SpecError(f"{source!r} has no results", key="source", value=source, allowed="a Report, or an Engine")
+            raise SpecError(
+                f"{source!r} has no results", key="source", value=source, allowed="a Report, or an Engine"
+            )
         self._source, self._checks, self._phase = source, dict(checks or {}), phase
 
     def collect(self, *, contract: StepContract, execution: object = None) -> ExecutionEvidence:

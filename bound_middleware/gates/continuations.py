@@ -1,7 +1,7 @@
 """How often an agent was sent back in one task. The count is in the state of the gates, never in that of a graph.
 
-So a resume, a fork or a rollback gives nothing back, and neither does a change of the inputs. A task is one new input;
-the next one has a budget of its own.
+So a resume, a fork or a rollback gives nothing back, and neither does a change of the inputs. A task is one new
+input; the next one has a budget of its own.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ in here becomes a blocking ``error`` of the constraint. Results are in the order
 
 from __future__ import annotations
 
+import contextvars
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, get_args
@@ -100,7 +102,10 @@ class Engine:
         from ..decision.collectors.threads import in_thread
 
         ending = stop or Event()
-        return await in_thread(lambda: self.run(phase, fresh=fresh, only=only, stop=ending), ending)
+        # A rubric is judged in the context of the caller, whose session its model calls belong to.
+        within = contextvars.copy_context()
+        work = partial(self.run, phase, fresh=fresh, only=only, stop=ending)
+        return await in_thread(lambda: within.run(work), ending)
 
     def status(self, phase: Phase) -> Report:
         """What is known now, without running anything: without fresh evidence a constraint is ``pending``."""

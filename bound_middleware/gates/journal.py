@@ -24,6 +24,9 @@ class JournalError(StateError):
     code = "journal_error"
 
 
+_WAY_OUT = "a new task replaces it"
+
+
 def name_of(loop: str) -> str:
     """The name of a loop's journal in the state."""
     return f"loops/{loop}.json"
@@ -49,9 +52,9 @@ def read_journal(state: State, loop: str) -> Journal | None:
         data = state.read(name)
         return None if data is None and not state.path(name).exists() else _journal(loop, data)
     except StateError as error:
-        raise JournalError(error.path, error.note) from None
+        raise JournalError(error.path, f"{error.note}; {_WAY_OUT}") from None
     except ValueError as error:
-        note = f"is no journal of the loop {loop!r}: {error}; start a new task to replace it"
+        note = f"is no journal of the loop {loop!r}: {error}; {_WAY_OUT}"
         raise JournalError(str(state.path(name)), note) from None
 
 

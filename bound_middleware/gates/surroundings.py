@@ -5,7 +5,6 @@ A tool that is installed, removed or replaced makes old evidence stale, a failed
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 from collections.abc import Mapping
@@ -33,8 +32,26 @@ def _installed(program: str, cwd: Path, path: str | None) -> list[str]:
     folders = [os.path.dirname(place), *(path or os.defpath).split(os.pathsep), str(cwd / "node_modules")]
     for folder in dict.fromkeys(folders):
         told.append(_mark(folder))
-        told += [_mark(found) for found in sorted(glob.glob(f"{folder}/../lib/python*/site-packages"))]
+        told += [_mark(f"{folder}/../lib/{name}/site-packages") for name in _pythons(f"{folder}/../lib")]
     return told
+
+
+#: Folder -> its (inode, time) and the names in it. Listing a folder of thousands costs more than all else here.
+_LISTED: dict[str, tuple[tuple[int, int], list[str]]] = {}
+
+
+def _pythons(folder: str) -> list[str]:
+    """The folders of Python's versions in a ``lib``; listed again when it has changed."""
+    try:
+        found = os.stat(folder)
+        version = (found.st_ino, found.st_mtime_ns)
+        known = _LISTED.get(folder)
+        if known is None or known[0] != version:
+            known = version, sorted(name for name in os.listdir(folder) if name.startswith("python"))
+            _LISTED[folder] = known
+        return known[1]
+    except OSError:
+        return []
 
 
 def _mark(path: str) -> str:

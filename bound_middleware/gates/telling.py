@@ -15,7 +15,9 @@ MESSAGE_CHARS_MAX = 6_000
 #: How many root causes are told in full; the others by name.
 ROOTS_TOLD = 3
 _TAIL_CHARS, _LINES_TOLD, _LINE_CHARS, _FINDINGS_TOLD = 1_200, 8, 240, 8
-_TELLING = re.compile(r"\b(?:fail\w*|errors?|exception|assert\w*|traceback|expected)\b|\bE\s{2,}|Error\b", re.IGNORECASE)
+_TELLING = re.compile(
+    r"\b(?:fail\w*|errors?|exception|assert\w*|traceback|expected)\b|\bE\s{2,}|Error\b", re.IGNORECASE
+)
 _REDACT = Redactor()
 
 

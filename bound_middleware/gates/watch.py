@@ -56,6 +56,7 @@ class Watch:
         self._memory: dict[str, list[str]] | None = None
         self._found: dict[str, list[_Seen]] = {}
         self._trees: dict[tuple[str, ...], dict[str, str]] = {}
+        self._whole: dict[tuple[str, ...], str] = {}
         self._fresh: dict[str, list[str]] = {}
         self._digests: dict[str, str] = {}
         self._now_ns = 0
@@ -65,6 +66,7 @@ class Watch:
         """Forgets what was found, not what was read: the next look walks again."""
         self._found.clear()
         self._trees.clear()
+        self._whole.clear()
         self._digests.clear()
         self._now_ns = 0
 
@@ -103,7 +105,10 @@ class Watch:
         Raises:
             Unreadable: as ``digests``.
         """
-        return tree_digest(self.digests(patterns))
+        key = tuple(patterns)
+        if key not in self._whole:
+            self._whole[key] = tree_digest(self.digests(key))
+        return self._whole[key]
 
     def one(self, path: str) -> str:
         """The digest of one path, whether a pattern could find it or not; ``absent`` where there is nothing.

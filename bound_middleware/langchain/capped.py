@@ -2,9 +2,10 @@
 
 Code in a node calls models that nobody can find beforehand: in closures, in attributes, made on the spot. So the
 public methods of ``BaseChatModel`` look where they are called. Inside guarded code, and in the hooks and tools of
-an agent under a middleware, they go on with the bounded copy of the model; everywhere else, for a model that is
-bounded already, and for a class that cannot be bounded from below, they do what they always did. The methods are
-wrapped once for the process, when the first graph or agent is bounded.
+an agent under a middleware, they go on with the bounded copy of the model, also where its class overrides a public
+method and came here through it; everywhere else, for a model that is bounded already, and for a class that cannot
+be subclassed, they do what they always did. The methods are wrapped once for the process, when the first graph or
+agent is bounded.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _bounded(model: BaseChatModel) -> BaseChatModel:
     if isinstance(model, BoundSeam):
         return model
     try:
-        return copy_of(model)
+        return copy_of(model, below=True)
     except SpecError:
-        # It overrides a public method, so the handler that is around every call meters it from outside.
+        # Nothing can be in front of its class, so the handler that is around every call meters it from outside.
         return model

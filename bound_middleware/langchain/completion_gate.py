@@ -28,7 +28,7 @@ from ..gates.state import StateError
 from ..gates.values import Phase
 from ..session.flow import Flow, Op, adrive, drive
 from . import places, runs
-from .gate_outcome import ended, marked, recorded, started
+from .gate_outcome import ended, marked, recorded, session_here, started
 from .gating import Gate, Occasion, Stop
 from .last_word import EndingChannel
 
@@ -54,11 +54,12 @@ class CompletionGate(AgentMiddleware[Any, Any, Any]):
     before that one closes the run; the other order gives the same outcome.
 
     Args:
-        contract: the file, its folder, plain data, or a ``GateContract``. It is read now, and never again for what it
-            says: an agent that changes it meanwhile ends as ``gate_unsatisfied``.
+        contract: the file, its folder, plain data, or a ``GateContract``. It is read now; an agent
+            that changes it meanwhile ends as ``gate_unsatisfied``.
         root: what paths are relative to; the folder of the file by default, needed where there is none.
         phase: whose constraints apply.
-        on_exhausted: ``end``, or ``ask`` a person by ``interrupt`` whether to go on, to waive what is left, or to end.
+        on_exhausted: ``end``, or ``ask`` a person by ``interrupt`` whether to go on, to waive what is left, or
+            to end.
         on_pending: ``end`` says at once that it is not satisfied; ``wait`` looks again every
             ``pending_interval_seconds``, for ``pending_seconds`` at most, and sends nobody back meanwhile.
         on_nothing: ``refuse`` or ``pass`` a run to which no constraint applies; the output says so either way.
@@ -135,13 +136,18 @@ class CompletionGate(AgentMiddleware[Any, Any, Any]):
         if _ended_by_a_bound(messages):
             # It makes no further call, and nobody asks what its work is worth.
             entry = {"way": "unsatisfied", "state": "not_run", "phase": self._gate.phase}
-            return {self._key: (yield from ended(self._gate.name, Stop(way="unsatisfied", entry=entry), state, self._key))}
+            return {
+                self._key: (
+                    yield from ended(self._gate.name, Stop(way="unsatisfied", entry=entry), state, self._key)
+                )
+            }
         # A writer asks the context which graph it writes for, and gates tell from threads of their own.
         here = copy_context()
         occasion = Occasion(
             task=task,
             attempt=str(config["configurable"].get(_TASK_ID)),
             tell=lambda told: here.run(runtime.stream_writer, {f"{self._key}_gate": told}),
+            session=session_here()[0],
             goal=_goal(messages),
             may_continue=not _open_calls(messages),
         )

@@ -25,9 +25,7 @@ class Answer:
         """Records that these exact results are accepted, for this reason and on this machine."""
         now_ms = engine.clock.now_ms()
         for result in self.failing:
-            engine.evidence.waive(
-                result, contract_digest=engine.contract.digest, reason=self.reason, now_ms=now_ms
-            )
+            engine.evidence.waive(result, contract_digest=engine.contract.digest, reason=self.reason, now_ms=now_ms)
         for result in self.advice:
             engine.evidence.acknowledge(result, reason=self.reason, now_ms=now_ms)
 
@@ -35,13 +33,15 @@ class Answer:
 def answered(name: str, text: str, report: Report, advice: tuple[Result, ...]) -> Answer:
     """The person's answer, from ``Command(resume={"decision": ...})``.
 
-    To waive, the answer repeats ``evidence`` from the question and gives a ``reason``: what somebody accepts is what
-    he was shown, also when something changed meanwhile. Anything else is no answer, and is asked again. Pauses the
-    graph by raising ``GraphInterrupt`` until then.
+    To waive, the answer repeats ``evidence`` from the question and gives a ``reason``: what somebody accepts is
+    what was shown, also when something changed meanwhile. Anything else is no answer, and is asked again. Pauses
+    the graph by raising ``GraphInterrupt`` until then.
     """
     failing = report.roots
     evidence = framed(*(evidence_digest(result) for result in (*failing, *advice)))
-    waivable = all(r.kind != "rubric" and r.input_digest and r.verdict not in ("skipped", "pending") for r in failing)
+    waivable = all(
+        r.kind != "rubric" and r.input_digest and r.verdict not in ("skipped", "pending") for r in failing
+    )
     options = ["retry", "waive", "end"] if waivable and all(r.input_digest for r in advice) else ["retry", "end"]
     question: dict[str, Any] = {
         "type": "bound_gate",

@@ -27,11 +27,15 @@ def marked(name: str, text: str) -> HumanMessage:
 
 def started(name: str, task: str) -> Flow[dict[str, Any]]:
     """The output of a run in which this gate has not been asked yet: as long as it is not, nothing is completed."""
-    session, own = _session()
+    session, own = session_here()
     if session is not None and own:
         session.ending.lift(_REASON)
     outcome = yield from _outcome(session, own, {"status": "running", "stop_reason": None, "detail": {}})
-    return {"outcome": outcome, "decisions": {}, "gates": {name: {"way": "waiting", "state": "not_run", "task": task}}}
+    return {
+        "outcome": outcome,
+        "decisions": {},
+        "gates": {name: {"way": "waiting", "state": "not_run", "task": task}},
+    }
 
 
 def ended(name: str, stop: Stop, state: Any, key: str) -> Flow[dict[str, Any]]:
@@ -39,7 +43,8 @@ def ended(name: str, stop: Stop, state: Any, key: str) -> Flow[dict[str, Any]]:
     output = state.get(key) or {}
     before: Mapping[str, Any] = output.get("outcome") or {}
     told: dict[str, Any] = {"gates": {name: stop.entry}}
-    session, own = _session()
+    session, own = session_here()
+    ending: dict[str, Any]
     if stop.way == "unsatisfied":
         detail = unsatisfied(name, stop.entry)
         ending = {"status": _REASON, "stop_reason": _REASON, "detail": detail}
@@ -54,7 +59,7 @@ def ended(name: str, stop: Stop, state: Any, key: str) -> Flow[dict[str, Any]]:
 
 def recorded(name: str, stop: Stop, call_id: str) -> Flow[None]:
     """Writes the report to the trace of the session around it, and what a run did not show."""
-    session, _ = _session()
+    session, _ = session_here()
     if session is None:
         return
     detail = {"gate": name, **stop.entry}
@@ -79,7 +84,7 @@ def _outcome(
     return {**known, **said, "detail": {**known["detail"], **said["detail"]}}
 
 
-def _session() -> tuple[BoundSession | None, bool]:
+def session_here() -> tuple[BoundSession | None, bool]:
     """The session that measures this run, and whether it is that of a ``BoundMiddleware`` of this agent."""
     channels = (get_config().get("configurable") or {})[_READ].args[1]
     bounded = next(reversed(places.sessions()), None)

@@ -1,14 +1,15 @@
 """What happens when an agent or a graph says that it is done: gates run, and the answer is one of three ways.
 
-``passed``: fresh evidence satisfies the contract. ``repair``: one message goes back. ``unsatisfied``: nobody is sent
-back, and the run ends as what it is. A fault in here, a contract that changed under the agent and a state that cannot
-be read are ``unsatisfied``: no fault lets a run pass.
+``passed``: fresh evidence satisfies the contract. ``repair``: one message goes back. ``unsatisfied``: nobody is
+sent back, and the run ends as what it is. A fault in here, a contract that changed under the agent and a state that
+cannot be read are ``unsatisfied``: no fault lets a run pass.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,15 @@ from ..gates.continuations import Continuations, Why
 from ..gates.contract import GateContract, find, load, parse
 from ..gates.engine import Engine
 from ..gates.progress import Progress
+from ..gates.runners.rubric import Rubrics
 from ..gates.state import State
 from ..gates.telling import repair_text
 from ..gates.values import Phase, Report, Result
+from ..session import scope
 from ..session.flow import Call, Flow, Op, Sleep
+from ..session.session import BoundSession
 from .gate_asking import answered
+from .gate_charges import charged
 
 Way = Literal["passed", "repair", "unsatisfied"]
 Tell = Callable[[dict[str, Any]], None]
@@ -51,6 +56,7 @@ class Occasion:
     task: str
     attempt: str
     tell: Tell
+    session: BoundSession | None = None
     goal: str | None = None
     may_continue: bool = True
 
@@ -90,11 +96,14 @@ class Gate:
                 raise SpecError(f"{value!r} is not known here", key=key, value=value, allowed=" or ".join(allowed))
         if not isinstance(name, str) or not name.isidentifier():
             raise SpecError(f"{name!r} is no name", key="name", value=name, allowed="an identifier")
-        for key, seconds in (("pending_seconds", pending_seconds), ("pending_interval_seconds", pending_interval_seconds)):
+        for key, seconds in (
+            ("pending_seconds", pending_seconds),
+            ("pending_interval_seconds", pending_interval_seconds),
+        ):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 86_400:
                 raise SpecError("is no time", key=key, value=seconds, allowed="above 0, at most 86400")
         self.contract, self.file, self.root = _found(contract, root)
-        self.phase, self.name, self.rubrics, self.environment = phase, name, rubrics, environment
+        self.phase, self.name, self.rubrics, self.environment = phase, name, rubrics or Rubrics(), environment
         self.asks, self.passes_nothing = on_exhausted == "ask", on_nothing == "pass"
         self._interval_s = pending_interval_seconds
         self._waits = int(pending_seconds / pending_interval_seconds) if on_pending == "wait" else 0
@@ -107,15 +116,15 @@ class Gate:
     def stopped(self, occasion: Occasion, *, acknowledge: str | None = None) -> Flow[Stop]:
         """What this stop comes to. What is raised comes from LangGraph or a bound, and goes on."""
         try:
-            return (yield from self._stopped(occasion, acknowledge))
+            return (yield from self._looked(occasion, acknowledge))
         except (GraphBubbleUp, BoundExceeded):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - carried to the outcome
             # Whatever went wrong in here: the run did not show that it is done, and says so.
             said = Redactor(os.environ)(f"{type(error).__name__}: {error}")[:_MESSAGE_CHARS]
             return Stop(way="unsatisfied", entry=self._entry("unsatisfied", state="error", error=said))
 
-    def _stopped(self, occasion: Occasion, acknowledge: str | None) -> Flow[Stop]:
+    def _looked(self, occasion: Occasion, acknowledge: str | None) -> Flow[Stop]:
         yield Op(self._check_contract, True)
         engine = Engine(
             self.contract,
@@ -126,12 +135,12 @@ class Gate:
             progress=lambda progress: occasion.tell(_told(self.name, progress)),
         )
         counted = self.counted(occasion.task)
-        report = yield from self._report(engine)
+        report = yield from self._report(engine, occasion)
         for _ in range(self._waits):
             if not _only_waits(report):
                 break
             yield Sleep(self._interval_s)
-            report = yield from self._report(engine)
+            report = yield from self._report(engine, occasion)
         open_ones = yield Op(lambda: unanswered(engine, report), True)
         stop = yield from self._judged(occasion, engine, counted, report, open_ones, acknowledge)
         if stop is not None:
@@ -145,7 +154,7 @@ class Gate:
             return (yield from self._repair(counted, report, open_ones, acknowledge))
         if answer.decision == "waive":
             yield Op(lambda: answer.accept(engine), True)
-            report = yield from self._report(engine)
+            report = yield from self._report(engine, occasion)
             open_ones = yield Op(lambda: unanswered(engine, report), True)
             if report.passed and not open_ones:
                 return self._passed(report)
@@ -178,14 +187,19 @@ class Gate:
             return (yield from self._repair(counted, report, open_ones, acknowledge))
         return None
 
-    def _report(self, engine: Engine) -> Flow[Report]:
-        report: Report = yield Call(lambda: engine.run(self.phase), lambda: self._areport(engine))
-        return report
+    def _report(self, engine: Engine, occasion: Occasion) -> Flow[Report]:
+        def run(stop: Event | None = None) -> Report:
+            with _inside(occasion.session):
+                return engine.run(self.phase, stop=stop)
 
-    def _areport(self, engine: Engine) -> Awaitable[Report]:
-        """As ``arun``; rubrics that call a model do it in the context of the run, so that its bounds hold there."""
-        stop, here = Event(), copy_context()
-        return in_thread(lambda: here.run(lambda: engine.run(self.phase, stop=stop)), stop)
+        def arun() -> Awaitable[Report]:
+            # As the engine's own, in the context of the run: rubrics that call a model are bounded there.
+            stop, here = Event(), copy_context()
+            return in_thread(lambda: here.run(run, stop), stop)
+
+        report: Report = yield Call(run, arun)
+        yield from charged(occasion.session or next(reversed(scope.current()), None), report)
+        return report
 
     def _check_contract(self) -> None:
         if self.file is not None and load(self.file).digest != self.contract.digest:
@@ -220,6 +234,18 @@ class Gate:
                 "results": {result.constraint_id: _shown(result) for result in report.results},
             }
         return {**entry, **more}
+
+
+@contextmanager
+def _inside(session: BoundSession | None) -> Iterator[None]:
+    if session is None:
+        yield
+        return
+    scope.enter(session)
+    try:
+        yield
+    finally:
+        scope.leave(session)
 
 
 def unanswered(engine: Engine, report: Report) -> tuple[Result, ...]:
@@ -260,7 +286,9 @@ def _found(given: Any, root: Any) -> tuple[GateContract, Path | None, Path]:
     """The contract, the file that it is in, and the folder that its paths are relative to."""
     if isinstance(given, GateContract | Mapping):
         if root is None:
-            raise SpecError("a contract without a file needs the folder it is about", key="root", allowed="a folder")
+            raise SpecError(
+                "a contract without a file needs the folder it is about", key="root", allowed="a folder"
+            )
         return (given if isinstance(given, GateContract) else parse(given)), None, Path(root).resolve()
     if not isinstance(given, str | os.PathLike):
         raise SpecError(f"{given!r} is no contract", key="contract", allowed="a path, a dict or a GateContract")

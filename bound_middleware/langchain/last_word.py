@@ -27,7 +27,7 @@ class EndingChannel(BinaryOperatorAggregate[dict[str, Any]]):
         super().__init__(typ, operator)
         self.finish_with: Callable[[dict[str, Any]], bool] | None = None
         self.sent: Any = None
-        """LangGraph's channel of the tasks that were sent: it says that nothing is left when all that is are those."""
+        """LangGraph's channel of the tasks that were sent. When only those are left, it says that nothing is."""
 
     def finish(self) -> bool:
         """LangGraph calls this when nothing is left to run; until then a decision may have called it running."""

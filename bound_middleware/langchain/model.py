@@ -58,6 +58,17 @@ def bound_model(model: Model, session: BoundSession | None = None) -> Model:
             allowed="a BaseChatModel; bound the model before it is made configurable, bound to tools or chained",
         )
     session = session_of(session)
+    if not isinstance(model, BoundSeam):
+        check_public(type(model))
+    return bound_below(model, session)
+
+
+def bound_below(model: Model, session: BoundSession | None = None) -> Model:
+    """The same for a model whose call is past the public methods that its class may override.
+
+    Raises:
+        SpecError: its class cannot be subclassed.
+    """
     owners = (session,) if session is not None else ()
     if isinstance(model, BoundSeam):
         again = _made(model).model_copy()
@@ -104,9 +115,9 @@ def _made(model: Any) -> Any:
             key="model",
             allowed="keep the session for as long as the model is used",
         )
-    again = bound_model(_unseamed(model))
+    again = bound_below(_unseamed(model))
     for owner in owners:
-        again = bound_model(again, owner)
+        again = bound_below(again, owner)
     return again
 
 
@@ -131,9 +142,9 @@ class BoundSeam(CachesWholeAnswers):
 
 
 def _rebuilt(plain: BaseChatModel, owners: tuple[BoundSession, ...]) -> BaseChatModel:
-    model = bound_model(plain)
+    model = bound_below(plain)
     for owner in owners:
-        model = bound_model(model, owner)
+        model = bound_below(model, owner)
     return model
 
 
@@ -234,15 +245,19 @@ def _seamed(original: type[BaseChatModel]) -> type:
     return _classes[original]
 
 
-def _make(original: type[BaseChatModel]) -> type:
-    name = original.__name__
+def check_public(original: type[BaseChatModel]) -> None:
+    """Raises ``SpecError`` for a class whose public methods may never reach a seam."""
     for method in _PUBLIC:
         if getattr(original, method) is not getattr(BaseChatModel, method):
             raise SpecError(
-                f"{name} overrides {method}(), so its calls may pass by every seam below it",
+                f"{original.__name__} overrides {method}(), so its calls may pass by every seam below it",
                 key="model",
                 allowed="bound the model that it wraps, or use the ambient session",
             )
+
+
+def _make(original: type[BaseChatModel]) -> type:
+    name = original.__name__
     own = {m: f for m, f in _METHODS.items() if getattr(original, m) is not getattr(BaseChatModel, m, None)}
     seam = type("BoundSeam", (BoundSeam,), {"__module__": __name__, "_bound_original": original, **own})
     space: dict[str, Any] = {

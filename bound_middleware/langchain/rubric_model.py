@@ -67,7 +67,10 @@ class ChatModelEvaluator:
                 # A session that bounds nothing, inside of the others, reads what this one call used.
                 meter = meter or BoundSession(None, prices=session.prices, clock=session.clock)
             meter = meter or BoundSession(None)
-            answer = bound_model(model, meter).invoke(
+            asked = bound_model(model, meter)
+            # The runs of a rubric are judgements of their own: a remembered answer is the vote of another run.
+            asked.cache = False
+            answer = asked.invoke(
                 [SystemMessage(INSTRUCTIONS), HumanMessage(bundle)], {"callbacks": [], "tags": [NOSTREAM]}
             )
         except BoundExceeded as error:

@@ -105,10 +105,10 @@ def stopped_text(tool: str, stop_reason: str) -> str:
 
 
 def no_answer_text(tool: str) -> str:
-    """The answer to a call of an agent that was stopped before it had one: it may have run beside what was stopped."""
+    """The answer to a call that had none when its agent was stopped: it may have run beside what was stopped."""
     return (
-        f"The tool {tool!r} gave no answer before the run was stopped. Whether it ran is not known: find out before "
-        "you call it again."
+        f"The tool {tool!r} gave no answer before the run was stopped. Whether it ran is not known: find out "
+        "before you call it again."
     )
 
 

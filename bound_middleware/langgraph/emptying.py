@@ -75,7 +75,7 @@ def _joined(left: Any, right: Any) -> Any:
         return left
     lists = isinstance(left, list) and isinstance(right, list)
     if lists and all(isinstance(one, BaseMessage) for one in (*left, *right)):
-        return add_messages(left, right)  # type: ignore[arg-type]
+        return add_messages(left, right)
     return None
 
 

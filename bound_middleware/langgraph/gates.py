@@ -66,6 +66,7 @@ class GateNode(Runnable[Any, Any]):
             task="\n".join((run, self._place(config), node)),
             attempt=task.task_id(config),
             tell=lambda told: here.run(write, {f"{self.key}_gate": {**told, "gate": node}}),
+            session=_session_of(config),
             goal=_goal(messages),
         )
         stop = yield from self.gate.stopped(occasion)
@@ -89,12 +90,10 @@ class GateNode(Runnable[Any, Any]):
             detail = unsatisfied(node, stop.entry)
             if session is not None:
                 session.ending.stop("gate_unsatisfied", detail)
-            if before.get("status") == "stopped":
-                return told
-            ended = yield from outcome("gate_unsatisfied", "gate_unsatisfied", detail, session=session, before=before)
+            ended = yield from outcome(
+                "gate_unsatisfied", "gate_unsatisfied", detail, session=session, before=before
+            )
             return {**told, "outcome": ended}
-        if before.get("status") == "stopped":
-            return told
         is_told = isinstance(task.channels(config)[self.key], OutcomeChannel)
         ends = stop.way == "passed" and self.ways["passed"] == END and not is_told
         return {
@@ -104,7 +103,9 @@ class GateNode(Runnable[Any, Any]):
 
     def _check(self, config: Mapping[str, Any]) -> None:
         if self.key not in task.channels(config):
-            raise SpecError("the state has no such channel", key=self.key, allowed="the key bound, or a channel of it")
+            raise SpecError(
+                "the state has no such channel", key=self.key, allowed="the key bound, or a channel of it"
+            )
         adopted(task.channels(config), self.key)
         always = task.static_edges(config)
         if always:

@@ -25,8 +25,8 @@ class Scripted:
 
     concurrent = False
 
-    def __init__(self, *texts: Any, **usage: int) -> None:
-        self.texts, self.usage, self.bundles = list(texts), usage, []
+    def __init__(self, *texts: Any, cost_usd: str | None = "0.25", **usage: int) -> None:
+        self.texts, self.usage, self.cost_usd, self.bundles = list(texts), usage, cost_usd, []
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Scripted:
         text = self.texts.pop(0)
         if isinstance(text, BaseException):
             raise text
-        return Said(text=text, usage=self.usage, cost_usd="0.25")
+        return Said(text=text, usage=self.usage, cost_usd=self.cost_usd)
 
 
 def failed(reason: str = "no answer") -> EvaluatorFailed:
@@ -88,10 +88,6 @@ def bundle_of(root: Path, **given: Any) -> dict[str, Any]:
 def git(root: Path, *words: str) -> None:
     settings = ("-c", "user.name=n", "-c", "user.email=e@x", "-c", "commit.gpgsign=false")
     subprocess.run(["git", *settings, *words], cwd=root, check=True, capture_output=True)
-
-
-def write(root: Path, **files: str | bytes) -> None:
-    put(root, files)
 
 
 def put(root: Path, files: dict[str, str | bytes]) -> None:

@@ -1,6 +1,7 @@
 """The engine: waves, reuse, one flight at a time, faults that block, and both colours."""
 
 import asyncio
+import contextvars
 import subprocess
 import sys
 import threading
@@ -322,6 +323,21 @@ def test_a_rubric_is_judged_after_the_facts_and_once_for_a_bundle(tmp_path: Path
     assert judge.calls == 2
     engine.run("ci")
     assert judge.calls == 3
+
+
+async def test_a_rubric_is_judged_in_the_context_of_the_caller(tmp_path: Path):
+    whose, seen = contextvars.ContextVar("whose", default="nobody"), []
+
+    class Asking(Judge):
+        def run(self):
+            seen.append(whose.get())
+            return super().run()
+
+    engine = World(tmp_path, {"r": RUBRIC}, **JUDGE).engine(rubrics=Asking())
+    whose.set("mine")
+    engine.run("ci")
+    await engine.arun("ci")
+    assert seen == ["mine", "mine"]
 
 
 def test_a_rubric_without_a_judge_or_with_a_broken_one_is_no_pass(tmp_path: Path):

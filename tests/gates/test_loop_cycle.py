@@ -8,8 +8,10 @@ import pytest
 
 from bound_middleware.core.errors import SpecError
 from bound_middleware.gates.cycle import CycleStopped, acycle, cycle
+from bound_middleware.gates.engine import Engine
 from bound_middleware.gates.journal import JournalError, read_journal, write_journal
 from bound_middleware.gates.loops import Journal
+from bound_middleware.gates.watch import Unreadable
 from bound_middleware.testing import FakeClock
 
 from .worlds import World, sh
@@ -129,6 +131,43 @@ def test_an_edited_contract_keeps_the_budgets(loops):
     assert (loops.step().state, loops.journal.repair_attempt) == ("budget_exhausted", 3)
 
 
+def test_budgets_do_not_leak_from_a_finished_task_into_the_next(loops):
+    """Case H7: 600 s. A is done at 100 s; B begins at 800 s and has 600; C resumes after 400 s of its own."""
+    loops.contract(max_repair_attempts=100)
+    loops.step(after_s=0)
+    loops.code(0)
+    assert loops.step(after_s=100).state == "passed"
+    loops.code(1)
+    assert (loops.step(after_s=700).state, loops.journal.elapsed_ms) == ("repair", 0)
+    loops.code(0)
+    assert loops.step(after_s=300).state == "passed"
+    loops.code(1)
+    loops.step(after_s=0)
+    loops.code(2)
+    assert (loops.step(after_s=400).state, loops.journal.elapsed_ms) == ("repair", 400_000)
+    loops.code(3)
+    assert loops.step(after_s=199).state == "repair"
+    loops.code(4)
+    assert loops.step(after_s=1).state == "budget_exhausted"
+
+
+def test_an_unchanged_failure_is_never_let_through(loops):
+    """Case G5: the same digest again and again is blocked until the cap, and failed after it."""
+    loops.contract(max_unchanged_repairs=100)
+    states = [loops.step().state for _ in range(6)]
+    assert states == ["repair"] * 3 + ["budget_exhausted"] * 3
+
+
+def test_what_waits_is_looked_at_again_when_its_inputs_cannot_be_read(loops, monkeypatch):
+    def unreadable(self, name):
+        raise Unreadable("code", "gone")
+
+    monkeypatch.setattr(Engine, "peek", unreadable)
+    loops.code(75)
+    assert [loops.step().state for _ in range(2)] == ["waiting", "waiting"]
+    assert (loops.world.ran(), loops.journal.input_snapshot) == (2, "")
+
+
 def test_a_new_task_is_begun_on_purpose_only(loops):
     for code in range(1, 5):
         loops.code(code)
@@ -176,7 +215,7 @@ def test_a_step_that_is_called_off_changes_no_journal(loops):
 
 
 def test_an_unknown_loop_is_refused_by_name(loops):
-    with pytest.raises(SpecError, match="no loop 'shop'.*allowed: ship"):
+    with pytest.raises(SpecError, match=r"no loop 'shop'.*allowed: ship"):
         cycle(loops.world.engine(), "shop")
     assert not loops.file.exists()
 

@@ -62,8 +62,8 @@ def difference(results, reference_state):
     return None
 
 
-#: The two steps at which inputs had changed after ``human_required``: the reference stays there, ours repairs, which
-#: is one attempt more in the steps that follow.
+#: The two steps at which inputs had changed after ``human_required``: the reference stays there, ours repairs,
+#: which is one attempt more in the steps that follow.
 LEFT = {("l048", 3): "repair", ("l071", 4): "repair"}
 
 
@@ -87,7 +87,7 @@ def test_the_reference_trace_is_reproduced(case):
         elif ours and journal.elapsed_ms >= settings.max_duration_seconds * 1000:
             assert got == ("budget_exhausted", ours[1])
         elif ours:
-            assert got == ours and step.wake_after_seconds == settings.interval_seconds
+            assert (*got, step.wake_after_seconds) == (*ours, settings.interval_seconds)
         else:
             assert got == (state, blocking)
             assert (step.exit_code, step.wake_after_seconds) == (code, wake)
@@ -171,7 +171,7 @@ def test_inputs_that_change_end_human_required_within_the_same_attempts():
 
 def test_inputs_that_cannot_be_read_do_not_end_human_required():
     walk = Walk(max_unchanged_repairs=1)
-    states = [walk.to(result("a", "fail"), inputs="").state for _ in range(4)]
+    states = [walk.to(result("a", "fail"), inputs=inputs).state for inputs in ("same", "same", "", "")]
     assert states == ["repair"] + ["human_required"] * 3
 
 
@@ -252,7 +252,8 @@ def test_a_step_as_data_has_the_keys_of_the_reference():
         "schema_version", "loop", "state", "snapshot", "observation", "repair_attempt", "next_action",
         "wake_after_seconds", "blocking_constraints",
     ]  # fmt: skip
-    assert data["snapshot"].startswith("sha256:") and data["blocking_constraints"] == ["a"]
+    assert data["snapshot"].startswith("sha256:")
+    assert data["blocking_constraints"] == ["a"]
     assert failed("ship", "no journal") == {
         "schema_version": 1,
         "loop": "ship",

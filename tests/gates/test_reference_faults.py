@@ -311,11 +311,13 @@ def test_a_command_sees_what_it_is_allowed_to(tmp_path: Path):
         {"x": sh("env"), "y": sh("env", environment=["MY_*"]), "z": sh("env", environment=["*"])},
         settings={"environment": ["SHARED"]},
     )
-    gates.environment |= {"MY_NAME": "n", "OTHER": "o", "SHARED": "s", "LC_ALL": "C"}
+    gates.environment |= {"MY_NAME": "n", "OTHER": "o", "SHARED": "s", "LC_ALL": "C", "UV_PUBLISH_TOKEN": "publish"}
     seen = {result.constraint_id: result.output_tail for result in gates.run().results}
     assert "SHARED=s" in seen["x"]
     assert "LC_ALL=C" in seen["x"]
     assert "MY_NAME" not in seen["x"]
+    assert "UV_PUBLISH_TOKEN" not in seen["x"]
+    assert "UV_PUBLISH_TOKEN" in seen["z"]
     assert "MY_NAME=n" in seen["y"]
     assert "OTHER" not in seen["y"]
     assert "OTHER=o" in seen["z"]

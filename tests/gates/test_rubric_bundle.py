@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bound_middleware.gates.rubrics.disclosure import withheld_name
+from bound_middleware.gates.rubrics.inside import read_inside, real_path
 from bound_middleware.gates.values import Finding, Result
 
 from .rubric_help import Scripted, bundle_of, git, judged, prepared, put, repository
@@ -315,10 +317,55 @@ def test_the_key_covers_the_whole_bundle(tmp_path):
 
 
 def test_how_long_earlier_checks_took_is_not_part_of_the_key(tmp_path):
-    from dataclasses import replace
-
     slow = replace(EARLIER, duration_ms=9_999, cached=True, evaluator_calls=({"run": 1},))
     assert (
         prepared(tmp_path, Scripted(), earlier=[slow]).digest
         == prepared(tmp_path, Scripted(), earlier=[EARLIER]).digest
     )
+
+
+def test_one_reviewer_does_not_see_what_another_said(tmp_path):
+    other = replace(EARLIER, kind="rubric", constraint_id="other")
+    (told,) = bundle_of(tmp_path, earlier=[other, EARLIER])["deterministic_results"]
+    assert told["constraint_id"] == "tests"
+
+
+def test_a_folder_that_becomes_a_link_between_the_look_and_the_reading_is_not_followed(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    put(root, {"deep/a.txt": "inside"})
+    put(outside, {"a.txt": SECRET})
+    real = real_path(root, "deep/a.txt")
+    assert real == "deep/a.txt"
+    assert read_inside(root, real, bytes_max=100) == b"inside"
+    assert read_inside(root, real, bytes_max=5) is None
+    os.rename(root / "deep", root / "away")
+    (root / "deep").symlink_to(outside)
+    assert read_inside(root, real, bytes_max=100) is None
+    assert real_path(root, "deep/a.txt") is None
+
+
+def test_a_pipe_in_the_project_is_not_waited_for(tmp_path):
+    put(tmp_path, {"a.py": "1\n"})
+    os.mkfifo(tmp_path / "pipe.py")
+    os.mkfifo(tmp_path / ".env")
+    assert bundle_of(tmp_path)["files"] == {"a.py": "1\n"}
+    git(tmp_path, "init", "-q")
+    assert bundle_of(tmp_path)["files"] == {"a.py": "1\n"}
+
+
+def test_a_name_cannot_forge_a_line_of_the_diff(tmp_path):
+    repository(tmp_path, {"a.py": "1\n"})
+    put(tmp_path, {"b\n+forged.py": "2\n"})
+    diff = bundle_of(tmp_path)["diff"]
+    assert "+++ b\\n+forged.py\n" in diff
+    assert "\n+forged" not in diff
+
+
+def test_what_git_keeps_beside_the_work_is_not_shown(tmp_path):
+    (tmp_path / "main").mkdir()
+    repository(tmp_path / "main", {"a.py": "1\n"})
+    git(tmp_path / "main", "worktree", "add", "-q", str(tmp_path / "other"))
+    put(tmp_path / "other", {"a.py": "2\n"})
+    found = bundle_of(tmp_path / "other")
+    assert (found["files"], found["omitted_files"]) == ({"a.py": "2\n"}, [])
+    assert "-1\n+2\n" in found["diff"]

@@ -43,6 +43,24 @@ def test_an_envelope_may_tell_what_it_used_and_cost(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("0.02", "0.02"),
+        (0.00001, "0.00001"),
+        (3, "3"),
+        *(
+            (nonsense, None)
+            for nonsense in (True, -1, "-0.1", "NaN", "Infinity", 10**7, "1e999999", [], None, "free")
+        ),
+    ],
+)
+def test_a_cost_that_a_program_tells_is_an_amount_of_this_world_or_unknown(tmp_path, told, kept):
+    envelope = {"schema_version": 1, "result": json.loads(reply("pass")), "metadata": {"cost_usd": told}}
+    found = judged(tmp_path, Scripted(json.dumps(envelope), cost_usd=None))
+    assert (found.verdict, found.evaluator_calls[0]["cost_usd"]) == ("pass", kept)
+
+
+@pytest.mark.parametrize(
     ("code", "reason"),
     [
         (f"print({reply('pass')!r}); raise SystemExit(3)", "ended with 3"),

@@ -3,10 +3,13 @@
 import asyncio
 import builtins
 import json
+from contextvars import Context
 from decimal import Decimal
 
 import pytest
 from langchain_anthropic import ChatAnthropic
+from langchain_core.caches import InMemoryCache
+from langchain_core.globals import set_llm_cache
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
@@ -181,12 +184,28 @@ def test_a_judgement_stays_out_of_the_streams_of_the_agent(tmp_path, client, ser
 
 
 def test_runs_that_overlap_are_charged_to_the_session_around(tmp_path, client, server):
-    session = BoundSession(prices=PRICES)
-    with session:
-        found = judged(tmp_path, ChatModelEvaluator(client, concurrent=True), runs=4, pass_quorum=4)
+    session, other, elsewhere = BoundSession(prices=PRICES), BoundSession(), Context()
+    # Two sessions are live, so that only the context says to which of them a call belongs.
+    elsewhere.run(other.__enter__)
+    try:
+        with session:
+            found = judged(tmp_path, ChatModelEvaluator(client, concurrent=True), runs=4, pass_quorum=4)
+    finally:
+        elsewhere.run(other.__exit__, None, None, None)
     assert (found.verdict, session.usage.model_calls, len(server.requests)) == ("pass", 4, 4)
+    assert other.usage.model_calls == 0
     by_call = sum(call["usage"]["output_tokens"] for call in found.evaluator_calls)
     assert by_call == session.usage.output_tokens == sum(r.output_tokens for r in server.requests)
+
+
+def test_every_run_is_a_call_of_its_own_whatever_is_cached(tmp_path, client, server):
+    set_llm_cache(InMemoryCache())
+    try:
+        server.script([P, F, F])
+        found = judged(tmp_path, ChatModelEvaluator(client), runs=3, pass_quorum=2)
+    finally:
+        set_llm_cache(None)
+    assert (found.verdict, len(server.requests)) == ("fail", 3)
 
 
 @pytest.mark.parametrize("model", ["gpt-4o", None, RunnableLambda(str)])

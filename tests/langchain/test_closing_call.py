@@ -171,7 +171,9 @@ def test_it_passes_the_middlewares_inside_of_ours(run):
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_on_the_wire_it_has_no_tools_and_the_provider_bills_no_more_than_the_cap(server, client, colour):
     server.respond(
-        lambda request: Reply(tool_calls=[("search", {"q": "a"})]) if request.body.get("tools") else Reply(text="LIMIT")
+        lambda request: (
+            Reply(tool_calls=[("search", {"q": "a"})]) if request.body.get("tools") else Reply(text="LIMIT")
+        )
     )
     graph = agent(CLIENTS[client](server), spec(2))
     result = graph.invoke(GO) if colour == "sync" else asyncio.run(graph.ainvoke(GO))

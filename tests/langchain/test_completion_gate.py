@@ -1,4 +1,4 @@
-"""An agent is done when fresh evidence says so: with real commands, in both colours, with what checkpointers keep."""
+"""An agent is done when fresh evidence says so: with real commands, in both colours, with checkpointers."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from bound_middleware.testing import ScriptedChatModel
 
 reply = ScriptedChatModel.reply
 ASK = {"messages": [("user", "fix the program")]}
-CHECK = "import sys, pathlib; t = pathlib.Path('work.txt').read_text(); print('assert', t); sys.exit(not t.startswith('ok'))"
+CHECK = "import sys; t = open('work.txt').read(); print('assert', t); sys.exit(not t.startswith('ok'))"
 
 
 def contract(tests=CHECK, retries=2, **more):
@@ -82,14 +82,18 @@ def test_a_failure_goes_back_as_one_message_and_the_repair_passes(go, project, w
     result = go(agent, ASK)
     assert [kind for kind, _ in said(result)] == ["human", "ai", "human", "ai", "tool", "ai"]
     told = result["messages"][2].text
-    assert told.startswith("The work is not done") and "tests (command): fail" in told and "assert broken" in told
+    assert told.startswith("The work is not done")
+    assert "tests (command): fail" in told
+    assert "assert broken" in told
     assert "2" not in told.replace(str(project), "")  # no limit and no count
     assert outcome(result)["status"] == "completed"
     assert result["bound"]["gates"]["completion"]["results"]["tests"]["verdict"] == "pass"
 
 
 def test_an_unchanged_failure_never_passes_however_often_it_stops(go, project):
-    agent = create_agent(ScriptedChatModel(["done"] * 9), [], middleware=[CompletionGate(contract(retries=3), project)])
+    agent = create_agent(
+        ScriptedChatModel(["done"] * 9), [], middleware=[CompletionGate(contract(retries=3), project)]
+    )
     result = go(agent, ASK)
     assert sum(message.type == "ai" for message in result["messages"]) == 4
     assert (outcome(result)["status"], outcome(result)["stop_reason"]) == ("gate_unsatisfied", "gate_unsatisfied")
@@ -103,7 +107,9 @@ def test_an_unchanged_failure_never_passes_however_often_it_stops(go, project):
 
 
 def test_the_cap_counts_continuations_and_not_snapshots(go, project, writes):
-    turns = [part for n in range(9) for part in (reply("", tool_calls=[("write", {"text": f"try {n}"})]), f"done {n}")]
+    turns = [
+        part for n in range(9) for part in (reply("", tool_calls=[("write", {"text": f"try {n}"})]), f"done {n}")
+    ]
     gate = CompletionGate(contract(retries=3), project)
     result = go(create_agent(ScriptedChatModel(turns), [writes], middleware=[gate]), ASK)
     assert sum(kind == "human" for kind, _ in said(result)) == 1 + 3
@@ -122,7 +128,9 @@ def test_no_continuation_at_all_is_allowed_by_zero(go, project):
 def test_it_speaks_through_the_session_of_a_bound_middleware_in_any_order(go, project, first):
     events, gate = [], CompletionGate(contract(retries=1), project)
     bounds = BoundMiddleware(BoundSpec(iterations=10), sinks=[events.append])
-    agent = create_agent(ScriptedChatModel(["done"] * 3), [], middleware=[gate, bounds] if first else [bounds, gate])
+    agent = create_agent(
+        ScriptedChatModel(["done"] * 3), [], middleware=[gate, bounds] if first else [bounds, gate]
+    )
     result = go(agent, ASK)
     assert (outcome(result)["status"], outcome(result)["stop_reason"]) == ("gate_unsatisfied", "gate_unsatisfied")
     assert outcome(result)["detail"]["blocking"] == ["tests"]
@@ -144,7 +152,9 @@ def test_a_pass_is_completed_beside_a_bound_middleware_in_any_order(go, project,
 @pytest.mark.parametrize("first", [True, False])
 def test_a_run_that_a_bound_stopped_stays_stopped_and_is_not_sent_back(go, project, first):
     gate, bounds = CompletionGate(contract(retries=5), project), BoundMiddleware(BoundSpec(iterations=2))
-    agent = create_agent(ScriptedChatModel(["done"] * 9), [], middleware=[gate, bounds] if first else [bounds, gate])
+    agent = create_agent(
+        ScriptedChatModel(["done"] * 9), [], middleware=[gate, bounds] if first else [bounds, gate]
+    )
     result = go(agent, ASK)
     assert (outcome(result)["status"], outcome(result)["stop_reason"]) == ("stopped", "iteration_limit")
     assert outcome(result)["usage"]["model_calls"] == 2
@@ -258,7 +268,8 @@ def test_advice_is_answered_with_a_reason_for_exactly_what_was_seen(go, project)
     model = ScriptedChatModel(["done", reply("", tool_calls=[("acknowledge", why)]), "done, and said why"])
     agent = create_agent(model, [], middleware=[CompletionGate(contract(style=ADVICE), project)])
     result = go(agent, ASK)
-    assert "the tool acknowledge" in result["messages"][2].text and "too long" in result["messages"][2].text
+    assert "the tool acknowledge" in result["messages"][2].text
+    assert "too long" in result["messages"][2].text
     assert result["messages"][4].text.startswith("Recorded for style")
     assert outcome(result)["status"] == "completed"
     assert result["bound"]["gates"]["completion"]["results"]["style"]["verdict"] == "fail"
@@ -282,14 +293,18 @@ def test_an_answer_to_no_advice_or_without_a_reason_is_none(go, project, name, r
 
 def test_the_message_is_redacted_and_short(go, project):
     secret = "sk-" + "a1" * 12
-    loud = f"import sys; print('{secret[:7]}' + '{secret[7:]}'); [print('noise', n) for n in range(9999)]; print('end'); sys.exit(1)"
+    noise = "[print('noise', n) for n in range(9999)]; print('end'); raise SystemExit(1)"
+    loud = f"print('{secret[:7]}' + '{secret[7:]}'); {noise}"
     agent = create_agent(ScriptedChatModel(["done"] * 3), [], middleware=[CompletionGate(contract(loud), project)])
     told = go(agent, ASK)["messages"][2].text
-    assert len(told) < 3_000 and "noise 9998" in told and told.rstrip().endswith("end")
+    assert len(told) < 3_000
+    assert "noise 9998" in told
+    assert told.rstrip().endswith("end")
     short = f"print('{secret[:7]}' + '{secret[7:]}'); raise SystemExit(1)"
     agent = create_agent(ScriptedChatModel(["done"] * 3), [], middleware=[CompletionGate(contract(short), project)])
     told = go(agent, ASK)["messages"][2].text
-    assert "[redacted]" in told and secret not in told
+    assert "[redacted]" in told
+    assert secret not in told
 
 
 def test_root_causes_come_first_and_what_they_caused_is_only_named(go, project):
@@ -375,13 +390,17 @@ def test_progress_is_streamed_beside_the_outcome(project):
     agent = create_agent(ScriptedChatModel(["done"] * 2), [], middleware=[CompletionGate(contract(), project)])
     parts = list(agent.stream(ASK, stream_mode="custom"))
     progress = [part["bound_gate"] for part in parts if "bound_gate" in part]
-    assert [(part["constraint"], part["event"]) for part in progress] == [("tests", "started"), ("tests", "finished")]
+    assert [(part["constraint"], part["event"]) for part in progress] == [
+        ("tests", "started"),
+        ("tests", "finished"),
+    ]
     assert progress[-1]["verdict"] == "pass"
     assert parts[-1]["bound"]["outcome"]["status"] == "completed"
 
     async def collected():
         return [part async for part in agent.astream(ASK, stream_mode="custom")]
 
+    (project / ".bound").rename(project / "old")
     assert [part["bound_gate"]["event"] for part in asyncio.run(collected()) if "bound_gate" in part]
 
 
@@ -421,3 +440,81 @@ def test_a_session_that_is_used_again_does_not_carry_the_last_failure(go, projec
     (project / "work.txt").write_text("ok")
     assert outcome(go(agent, ASK))["status"] == "completed"
     assert Path(project / ".bound").is_dir()
+
+
+JUDGE = (
+    "import json; print(json.dumps({'schema_version': 1, 'result': {'verdict': 'pass', 'score': 1.0,"
+    " 'rationale': 'fine', 'findings': []}, 'metadata': {'cost_usd': 0.25,"
+    " 'usage': {'input_tokens': 70, 'output_tokens': 30}}}))"
+)
+
+
+def reviewed(kind):
+    evaluator = {"type": "command", "command": [sys.executable, "-c", JUDGE]}
+    if kind == "model":
+        evaluator = {"type": "openai", "model": "gpt-5"}
+    review = {"kind": "rubric", "evaluator": "judge", "rubric": "is it good?", "include": ["work.txt"]}
+    review |= {"enforcement": "advisory", "watch": ["work.txt"]}
+    return {**contract(review=review), "evaluators": {"judge": evaluator}}
+
+
+def test_what_a_program_that_judges_says_it_cost_is_charged_to_the_session_once(go, project):
+    (project / "work.txt").write_text("ok")
+    bounds = BoundMiddleware(BoundSpec(usd="9"), prices={"scripted": {"input": 0, "output": 0}})
+    agent = create_agent(
+        ScriptedChatModel(["done"] * 2), [], middleware=[bounds, CompletionGate(reviewed("command"), project)]
+    )
+    first = go(agent, ASK)
+    assert outcome(first)["status"] == "completed"
+    assert outcome(first)["usage"]["cost_nanousd"] == 250_000_000
+    assert go(agent, ASK)["bound"]["outcome"]["usage"]["cost_nanousd"] == 0
+
+
+def test_a_model_that_judges_is_charged_and_stays_out_of_the_stream(go, project):
+    from bound_middleware.langchain.rubric_model import rubrics
+
+    (project / "work.txt").write_text("ok")
+    judge = ScriptedChatModel([json.dumps({"verdict": "pass", "score": 1, "rationale": "fine", "findings": []})])
+    gate = CompletionGate(reviewed("model"), project, rubrics=rubrics({"judge": judge}))
+    agent = create_agent(
+        ScriptedChatModel(["done"]), [], middleware=[BoundMiddleware(BoundSpec(iterations=9)), gate]
+    )
+    result = go(agent, ASK)
+    assert outcome(result)["status"] == "completed"
+    assert outcome(result)["usage"]["model_calls"] == 2
+    assert [kind for kind, _ in said(result)] == ["human", "ai"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("good", [True, False])
+def test_beside_a_decision_both_have_to_agree_in_any_order(go, project, first, good):
+    from bound_middleware import AcceptanceCheck, BoundCriteria, EvaluationScores, ExecutionEvidence, StepContract
+    from bound_middleware.langgraph import BoundDecisionNode, DecisionMiddleware
+
+    (project / "work.txt").write_text("ok" if good else "broken")
+    node = BoundDecisionNode(
+        contract=StepContract(
+            id="s", description="d", goal="g", acceptance_checks=[AcceptanceCheck(id="a", description="a")]
+        ),
+        collect=lambda state: ExecutionEvidence(),
+        evaluate=lambda *_: EvaluationScores(acceptance=1.0, influence=0.0, risk=0.0, cost=0.0),
+        criteria=BoundCriteria(threshold=0.6),
+    )
+    both = [DecisionMiddleware(node), CompletionGate(contract(retries=1), project)]
+    result = go(create_agent(ScriptedChatModel(["done"] * 5), [], middleware=both[:: 1 if first else -1]), ASK)
+    assert result["bound"]["decisions"]["agent"]["decision"] == "ACCEPT"
+    assert outcome(result)["status"] == ("completed" if good else "gate_unsatisfied")
+
+
+def test_an_agent_in_a_bounded_graph_is_gated_too(go, project):
+    from langgraph.graph import START, StateGraph
+
+    from bound_middleware.langgraph import bound_graph
+
+    agent = create_agent(ScriptedChatModel(["done"] * 9), [], middleware=[CompletionGate(contract(), project)])
+    result = go(bound_graph(agent, BoundSpec(iterations=30)), ASK)
+    assert outcome(result)["status"] == "gate_unsatisfied"
+    around = StateGraph(agent.builder.state_schema)
+    around.add_node("agent", agent)
+    around.add_edge(START, "agent")
+    assert go(around.compile(), ASK)["messages"][-1].text == "done"

@@ -8,10 +8,11 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
 from bound_middleware import SpecError
-from bound_middleware.langchain import BoundMiddleware, places, runs
+from bound_middleware.langchain import BoundMiddleware, bound_model, places, runs
 from bound_middleware.testing import Reply, ScriptedChatModel
 
 reply = ScriptedChatModel.reply
@@ -280,3 +281,48 @@ def test_k1_a_limit_in_the_config_of_a_run_is_an_error_that_names_the_right_plac
     right = create_agent(model, [search], middleware=[BoundMiddleware(limit(1))])
     outcome = right.invoke(ASK, {"configurable": {"tokens": 1, "stop": 1}})["bound"]["outcome"]
     assert (outcome["stop_reason"], model.call_count) == ("iteration_limit", 1)
+
+
+class Loud(ChatOpenAI):
+    """Overrides public methods, so ``bound_model`` refuses it."""
+
+    def invoke(self, *args, **kwargs):
+        return super().invoke(*args, **kwargs)
+
+    async def ainvoke(self, *args, **kwargs):
+        return await super().ainvoke(*args, **kwargs)
+
+    def stream(self, *args, **kwargs):
+        yield from super().stream(*args, **kwargs)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("way", ["invoke", "stream", "batch"])
+def test_a_model_that_bound_model_refuses_has_the_cap_on_the_wire_and_is_booked_as_billed(
+    server, prices, colour, way
+):
+    server.default(Reply(tokens=300))
+    side = Loud(model="gpt-4o", base_url=server.openai_url, api_key="none")
+    with pytest.raises(SpecError, match="overrides"):
+        bound_model(side)
+
+    def call():
+        return {
+            "invoke": side.invoke,
+            "stream": lambda x: list(side.stream(x)),
+            "batch": lambda x: side.batch([x]),
+        }[way]("think")
+
+    async def acall():
+        return await side.abatch(["think"]) if way == "batch" else await side.ainvoke("think")
+
+    other = Calls("before_model", call) if colour == "sync" else CallsAsync("before_model", acall)
+    spec = {"bounds": {"cost_budget": {"total_usd": "0.0004", "trusted_zero_models": ["scripted"]}}}
+    model = ScriptedChatModel([reply("done")], cycle=True)
+    outcome = run([BoundMiddleware(spec, prices=prices), other], model, colour)
+    server.wait_idle()
+    assert (outcome["status"], outcome["stop_reason"]) == ("stopped", "cost_budget")
+    assert server.requests_count == 1
+    assert 300_000 <= server.cost_nanousd("2.50", "10") <= 400_000
+    assert outcome["usage"]["cost_nanousd"] == server.cost_nanousd("2.50", "10")
+    assert not outcome["usage"]["estimated"]

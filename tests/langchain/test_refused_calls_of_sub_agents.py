@@ -1,4 +1,4 @@
-"""A bound that refuses one tool call of a sub-agent refuses that call: it is answered, and the sub-agent goes on."""
+"""A bound that refuses one tool call of a sub-agent refuses that call: it is answered, and the agent goes on."""
 
 import asyncio
 import threading

@@ -150,7 +150,9 @@ def test_nobody_goes_to_a_node_of_a_decision(run, scripted, how, target):
         run(insert_decision(builder, "act", scripted("ACCEPT")).compile(), {"log": []})
 
 
-@pytest.mark.parametrize("to", ["act#accept", "act#decide", Send("act#accept", {"log": []}), ["tail", "act#accept"]])
+@pytest.mark.parametrize(
+    "to", ["act#accept", "act#decide", Send("act#accept", {"log": []}), ["tail", "act#accept"]]
+)
 @pytest.mark.parametrize("when", ["before", "after", "mapped", "again"])
 def test_no_conditional_edge_leads_past_a_decision(run, scripted, to, when):
     builder = StateGraph(Log)

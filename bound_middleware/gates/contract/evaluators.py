@@ -17,6 +17,8 @@ class _Model(Part):
     model: Text
     timeout_seconds: _Timeout = 60.0
     max_attempts: Annotated[int, whole(1, 5)] = 2
+    concurrent: bool = False
+    """Whether the runs of one rubric go side by side."""
 
 
 class OpenAIEvaluator(_Model):
@@ -45,6 +47,7 @@ class CommandEvaluator(Part):
     shell: bool = False
     timeout_seconds: _Timeout = 60.0
     environment: Annotated[tuple[Variable, ...], LIST] = ()
+    concurrent: bool = False
 
     @model_validator(mode="after")
     def _the_command_can_be_run(self) -> Self:

@@ -102,6 +102,11 @@ def _disclosed(
     root: Path, path: str, work: WorkDiff, withheld: Withheld, redact: Callable[[str], str], room: int
 ) -> str | None:
     """The text of a file as it may leave; ``None`` where it may not, is none, or cannot fit."""
+    try:
+        if os.stat(f"{root}/{path}").st_size > room:  # most files of a large project: nothing else is asked of them
+            return None
+    except OSError:
+        return None
     real = real_path(root, path)
     if real is None or path in work.withheld or withheld_name(path) or withheld_name(real):
         return None

@@ -212,9 +212,14 @@ class _Reading:
             )
         bodies = dict(_sections(printed))
         for number, pair in enumerate(pairs):
-            old, new = ("/dev/null" if side is None else printable(pair.path) for side in (pair.old, pair.new))
+            old, new = ("/dev/null" if side is None else _on_one_line(pair.path) for side in (pair.old, pair.new))
             body = bodies.get(number, _UNSHOWN if _NOT_SHOWN in (pair.old, pair.new) else "(no line differs)\n")
             yield f"# {pair.title}\n--- {old}\n+++ {new}\n{body}"
+
+
+def _on_one_line(path: str) -> str:
+    """A path that cannot look like another line of the diff."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in printable(path))
 
 
 def _sections(printed: bytes) -> Iterator[tuple[int, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...core.redaction import Redactor
+from ...core.redaction import Redactor, names_a_secret
 from ...decision.collectors.process import Clock, Run, SystemClock, run
 from ..values import Category, Result, Verdict
 from ..watch import Watch
@@ -43,8 +43,13 @@ class GateSite:
     goal: str | None = None
 
     def environment_for(self, names: Iterable[str] = ()) -> dict[str, str]:
-        """The usual variables, those of the settings and ``names``; ``PREFIX_*`` and ``*`` stand for many."""
-        return allowed(self.environment, (*ALLOWED, *self.contract.settings.environment, *names))
+        """The usual variables, those of the settings and ``names``; ``PREFIX_*`` and ``*`` stand for many.
+
+        Of the usual ones none whose name tells of a secret, such as ``UV_PUBLISH_TOKEN``: that has to be named.
+        """
+        usual = allowed(self.environment, ALLOWED).items()
+        named = allowed(self.environment, (*self.contract.settings.environment, *names))
+        return {key: value for key, value in usual if not names_a_secret(key)} | named
 
     def command(
         self,

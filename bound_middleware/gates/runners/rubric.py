@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from ... import _doors
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     Models = Callable[[OpenAIEvaluator | AnthropicEvaluator, str], Evaluator]
 
 RATIONALE_CHARS_MAX, REASON_CHARS_MAX = 4_000, 1_000
+#: More than one judgement can have used or cost.
+COUNT_MAX, COST_USD_MAX = 10**12, 10**6
 
 
 class Rubrics:
@@ -59,7 +62,7 @@ class Rubrics:
 
         Args:
             evaluator: what the contract declares.
-            earlier: the results that the evaluator may see.
+                earlier: the results so far; the evaluator sees those that are not of rubrics.
         """
         try:
             given = self._evaluators.get(evaluator.id)
@@ -195,7 +198,11 @@ def _bundle(rubric: Rubric, site: GateSite, earlier: tuple[Result, ...], redact:
     work = work_diff(place, watch.files(("**/*",)), withheld)
     named = {pattern for pattern in rubric.include if not set("*?[") & set(pattern)}
     # What git ignores is shown only where the contract names it letter by letter.
-    paths = [path for path in watch.files(rubric.include) if path not in work.ignored or path in named]
+    paths = [
+        path
+        for path in watch.files(rubric.include)
+        if (path not in work.ignored or path in named) and path.rpartition("/")[2] != ".git"
+    ]
     hide = Redactor(secrets=withheld.values)
     return make_bundle(
         rubric=rubric,
@@ -203,7 +210,8 @@ def _bundle(rubric: Rubric, site: GateSite, earlier: tuple[Result, ...], redact:
         paths=paths,
         goal=site.goal,
         work=work,
-        earlier=earlier,
+        # One reviewer does not see what another one said.
+        earlier=[result for result in earlier if result.kind != "rubric"],
         withheld=withheld,
         redact=lambda text: hide(redact(text)),
         bytes_max=site.contract.settings.evaluation_bundle_limit,
@@ -211,15 +219,20 @@ def _bundle(rubric: Rubric, site: GateSite, earlier: tuple[Result, ...], redact:
 
 
 def _counts(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """What a program says that it used."""
+    """What a program says that it used; what is no count of this world is left out."""
     usage = metadata.get("usage")
     if not isinstance(usage, dict):
         return {}
-    return {str(name): count for name, count in usage.items() if type(count) is int and count >= 0}
+    return {str(name): n for name, n in usage.items() if type(n) is int and 0 <= n <= COUNT_MAX}
 
 
 def _cost(metadata: Mapping[str, Any]) -> str | None:
+    """What a program says that it cost, in USD; ``None`` where it does not, or says nonsense."""
     cost = metadata.get("cost_usd")
-    if isinstance(cost, int | float) and not isinstance(cost, bool) and math.isfinite(cost) and cost >= 0:
-        return str(cost)
-    return cost if isinstance(cost, str) and cost.replace(".", "", 1).isdecimal() and cost.isascii() else None
+    if isinstance(cost, bool) or not isinstance(cost, int | float | str):
+        return None
+    try:
+        amount = Decimal(str(cost))
+    except InvalidOperation:
+        return None
+    return f"{amount:f}" if amount.is_finite() and 0 <= amount <= COST_USD_MAX else None

@@ -67,7 +67,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def spans(pattern: str, text: str) -> Iterator[tuple[int, int]]:
-    """Where something in a text is as the pattern says: from left to right, the longest at each place, never nothing.
+    """Where something in a text is as the pattern says: from left to right, the longest at each place.
 
     Raises:
         Unjudged: see the top of this module.
@@ -125,7 +125,7 @@ class _Machine:
         return bool(self._run(text, at, len(text.letters), whole=False))
 
     def longest(self, text: _Text, at: int) -> int:
-        """Where the longest text ends that begins at a place and is as the pattern says; the place where none is."""
+        """Where the longest text ends that begins at a place and is as the pattern says; the place, for none."""
         states, end = self._closure((self.start,), text, at), at
         for i in range(at, len(text.letters)):
             if not states:
