@@ -100,7 +100,7 @@ def doctor(args: argparse.Namespace) -> int:
     programs = {name: _program(c, root) for name, c in contract.constraints.items() if c.enabled}
     evaluators = {name: _evaluator(name, contract, root) for name in contract.evaluators}
     missing = [f"{name}: {p['name']} is not there" for name, p in programs.items() if p and p["path"] is None]
-    missing += [f"{name}: {found['missing']}" for name, found in evaluators.items() if found["missing"]]
+    missing += [f"{name}: {problem}" for name, found in evaluators.items() for problem in found["problems"]]
     if not contract.constraints:
         missing.append("no constraint at all: no phase can pass")
     data: dict[str, Any] = {
@@ -122,7 +122,9 @@ def doctor(args: argparse.Namespace) -> int:
             + ", ".join(f"{phase}: {count}" for phase, count in data["phases"].items())
         )
         for name, found in evaluators.items():
-            print(f"evaluator {name}: {found['type']}, {found['missing'] or 'ready'}")
+            print(
+                f"evaluator {name}: {found['type']}, {', '.join(found['notes'])}: {'ready' if found['ready'] else 'not ready'}"
+            )
         for line in missing:
             print(f"missing: {line}")
     return NO if missing else OK
@@ -151,21 +153,16 @@ def _resolved(argv: tuple[str, ...], folder: Path) -> dict[str, Any]:
 
 
 def _evaluator(name: str, contract: Any, root: Path) -> dict[str, Any]:
-    from ..gates.rubrics.secrets import SecretsProblem, load_secrets, with_secrets
+    from ..gates.rubrics.readiness import readiness
 
     evaluator = contract.evaluators[name]
-    if evaluator.type == "command":
-        program = _resolved(evaluator.argv, root)
-        missing = None if program["path"] else f"{program['name']} is not there"
-        return {"type": evaluator.type, "program": program, "missing": missing}
-    problem, environment = None, dict(os.environ)
-    try:
-        environment = with_secrets(os.environ, load_secrets(root, os.environ))
-    except SecretsProblem as error:
-        problem = str(error)
-    key = evaluator.api_key_env
-    missing = problem or (None if environment.get(key) else f"{key} is not set")
-    return {"type": evaluator.type, "model": evaluator.model, "key": key, "missing": missing}
+    found = readiness(evaluator, root, os.environ)
+    return {
+        "type": evaluator.type,
+        "ready": found.ready,
+        "notes": list(found.notes),
+        "problems": list(found.problems),
+    }
 
 
 def _passes(constraint: Any) -> str:

@@ -139,13 +139,9 @@ class BoundSession(SubAgents):
         self.nearing = Nearing(session_id, self.declared, account.settled)
         self.before = (account.settled, ledger.lines(session_id) if account.settled else ())
         """What the ledger knew of this session when it was opened: settled amounts and lines."""
-        self.record(
-            "session_opened",
-            detail={"spec": self.spec.canonical(), "limits": limits_as_dict(self.declared), "owner": self.owner},
-        )
+        detail = {"spec": self.spec.canonical(), "limits": limits_as_dict(self.declared), "owner": self.owner}
+        self.record("session_opened", detail=detail)
         scope.remember(self)
-
-    # -- entering ------------------------------------------------------------------------------------------
 
     def __enter__(self) -> BoundSession:
         from .._doors import ambient_hook

@@ -339,7 +339,9 @@ def test_doctor_finds_a_key_that_is_not_set_and_shows_none(gate, root, monkeypat
     evaluators = {"e": {"type": "openai", "model": "m", "api_key_env": "SOME_KEY"}}
     (root / "bound.yml").write_text(json.dumps({"constraints": {"r": rubric}, "evaluators": evaluators}))
     monkeypatch.delenv("SOME_KEY", raising=False)
-    assert "missing: e: SOME_KEY is not set\n" in gate("doctor")[1]
+    code, out, _ = gate("doctor")
+    assert code == 3
+    assert "missing: e: SOME_KEY is not set, neither in the environment nor in " in out
     monkeypatch.setenv("SOME_KEY", "a-very-secret-value")
     code, out, _ = gate("doctor", "--json")
     assert code == 0

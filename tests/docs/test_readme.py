@@ -27,7 +27,8 @@ def test_an_example_prints_what_the_readme_says(code, output):
 def test_the_two_commands_are_those_of_the_gate():
     assert "pip install uv && uv run bound demo" in README
     assert "pip install uv && uv run pytest" in README
-    assert "uv run pytest" in (ROOT / ".ci" / "run").read_text()
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("uv run bound gate ci")
+    assert "command: [uv, run, pytest, " in (ROOT / "bound.yml").read_text()
 
 
 def test_every_file_that_the_documents_name_exists():
