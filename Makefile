@@ -23,11 +23,11 @@ test:  ## all tests
 	$(RUN) pytest
 
 test-lowest:  ## the tests with the oldest supported versions of LangChain, LangGraph and the rest
-	UV_PROJECT_ENVIRONMENT=.venv-lowest $(RUN) --resolution lowest-direct pytest tests/canaries tests/langchain tests/langgraph tests/session
+	UV_PROJECT_ENVIRONMENT=.venv-lowest $(RUN) --resolution lowest-direct pytest -n auto tests/canaries tests/langchain tests/langgraph tests/session
 	rm -f uv.lock
 
 test-latest:  ## the same with the newest
-	UV_PROJECT_ENVIRONMENT=.venv-latest $(RUN) --upgrade pytest tests/canaries tests/langchain tests/langgraph tests/session
+	UV_PROJECT_ENVIRONMENT=.venv-latest $(RUN) --upgrade pytest -n auto tests/canaries tests/langchain tests/langgraph tests/session
 
 test-deepagents:  ## sub-agents of deepagents, which needs older versions than the rest: beside the environment
 	$(RUN) --with deepagents pytest -q tests/langgraph/test_sub_agents_of_deepagents.py

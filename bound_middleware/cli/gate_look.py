@@ -122,9 +122,8 @@ def doctor(args: argparse.Namespace) -> int:
             + ", ".join(f"{phase}: {count}" for phase, count in data["phases"].items())
         )
         for name, found in evaluators.items():
-            print(
-                f"evaluator {name}: {found['type']}, {', '.join(found['notes'])}: {'ready' if found['ready'] else 'not ready'}"
-            )
+            word = "ready" if found["ready"] else "not ready"
+            print(f"evaluator {name}: {word}, {found['type']}, {', '.join(found['notes'])}")
         for line in missing:
             print(f"missing: {line}")
     return NO if missing else OK
