@@ -288,6 +288,7 @@ def test_an_event_stream_asks_for_a_stream_also_where_it_is_disabled():
     assert [record.streamed for record in model.records] == [True]
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of event loops that others left, collected here
 def test_what_a_handler_raises_in_an_event_stream_leaves_the_providers_generator_to_the_garbage():
     class Cuts(BaseCallbackHandler):
         raise_error = run_inline = True
