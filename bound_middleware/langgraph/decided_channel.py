@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..langchain.channel import concluded, merge
@@ -13,7 +13,12 @@ from .graph_channel import OutcomeChannel
 class DecidedChannel(OutcomeChannel):
     """Merges like the output channel of every adapter, and concludes when LangGraph says that a run finishes."""
 
-    __slots__ = ()
+    __slots__ = ("sent",)
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.sent: Any = None
+        """LangGraph's channel of the tasks that were sent. When only those are left, it says that nothing is."""
 
     def update(self, values: Sequence[Any]) -> bool:
         changed = super().update(values)
@@ -25,11 +30,20 @@ class DecidedChannel(OutcomeChannel):
 
     def finish(self) -> bool:
         """LangGraph calls this when nothing is left to run, which deferred nodes may change."""
+        if self.sent is not None and self.sent.is_available():
+            return False
         if self.finish_with is not None:
             return super().finish()
         before = self.value
         self.value = concluded(before)
         return self.value is not before
+
+
+def told_of_sends(channels: Mapping[str, Any]) -> None:
+    """Let the output channels of this invocation know of the tasks that wait for their turn."""
+    for channel in channels.values():
+        if isinstance(channel, DecidedChannel):
+            channel.sent = channels.get("__pregel_tasks")
 
 
 def adopted(channels: Any, key: str) -> None:
@@ -42,3 +56,4 @@ def adopted(channels: Any, key: str) -> None:
         made = DecidedChannel(channel.typ).from_checkpoint(channel.checkpoint())
         made.key = key
         channels[key] = made
+    told_of_sends(channels)

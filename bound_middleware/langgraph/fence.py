@@ -16,7 +16,9 @@ from langgraph.errors import ParentCommand
 from langgraph.types import Command, Send
 
 from ..core.errors import SpecError
+from . import task
 from .counting import RUN
+from .decided_channel import told_of_sends
 from .savepoints import SAVEPOINTS, is_savepoint, merge_savepoints
 
 #: The private channel that keeps what a decided node wanted to do next.
@@ -66,12 +68,14 @@ class Fenced(Runnable[Any, Any]):
         self.name = getattr(inner, "name", None)
 
     def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        told_of_sends(task.channels(config))
         try:
             return self._fenced(self.inner.invoke(input, config, **kwargs))
         except ParentCommand as error:
             raise _stripped(error) from None
 
     async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        told_of_sends(task.channels(config))
         try:
             return self._fenced(await self.inner.ainvoke(input, config, **kwargs))
         except ParentCommand as error:
