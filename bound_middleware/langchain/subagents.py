@@ -192,7 +192,7 @@ def _stream(method: Callable[..., Iterator[Any]], agent: SubAgent) -> Iterator[A
     if agent.refused is not None:
         yield from agent.last()
         return
-    items: Any = iter(())
+    items: Any = None
     try:
         items = method(agent.graph, agent.input, agent.config, **agent.shape.arguments)
         for item in items:
@@ -205,7 +205,8 @@ def _stream(method: Callable[..., Iterator[Any]], agent: SubAgent) -> Iterator[A
             finally:
                 agent.enter()
     except BaseException as error:
-        items.close()
+        if items is not None:
+            items.close()
         if not drive(agent.ended(error)):
             raise
     else:
